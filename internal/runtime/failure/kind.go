@@ -51,3 +51,12 @@ const (
 	// Cancelled is our own cancellation; never a provider's fault.
 	Cancelled Kind = "Cancelled"
 )
+
+// Kinds returns all kinds, in the order in which they were introduced.
+func Kinds() []Kind {
+	return []Kind{
+		Network, Timeout, ServerError, StreamTruncated, StreamMalformed, StreamStalled, RateLimited, Overloaded,
+		QuotaExhausted, Billing, ModelNotFound, AuthError, PermissionDenied, InvalidRequest, ContextLengthExceeded,
+		OutputTruncated, ContentFiltered, EmptyResponse, Unknown, Cancelled,
+	}
+}
