@@ -56,7 +56,7 @@ required() { # MODULE PATH
 }
 kubernetes=$(required kubernetes k8s.io/kubernetes)
 etcd=$(required etcd go.etcd.io/etcd/server/v3)
-[ -n "$kubernetes" ] && [ -n "$etcd" ] || die "tools/kubernetes/go.mod or tools/etcd/go.mod names no version"
+if [ -z "$kubernetes" ] || [ -z "$etcd" ]; then die "tools/kubernetes/go.mod or tools/etcd/go.mod names no version"; fi
 
 # version prints the version a binary says of itself, and nothing for a file
 # that is missing, cut short or made for another machine.

@@ -3,6 +3,7 @@
 # tools/ into a cache outside the source tree, once, with progress on stderr.
 #
 # Callers set $root (the repository) and $prefix (the word before every line).
+: "${root:?}" "${prefix:?}"
 
 say() { printf '%s: %s\n' "$prefix" "$*" >&2; }
 die() { say "$*"; exit 1; }
