@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"belay.dev/belay/internal/runtime/budget"
 	"belay.dev/belay/internal/runtime/failure"
 	"belay.dev/belay/internal/runtime/message"
 	"belay.dev/belay/internal/runtime/route"
@@ -121,20 +122,7 @@ type Tool struct {
 }
 
 // Usage counts tokens as the provider bills them.
-type Usage struct {
-	// InputTokens are all prompt tokens, cached ones included.
-	InputTokens int64 `json:"inputTokens"`
-	// CachedInputTokens are the part of InputTokens that was read from the provider's cache.
-	CachedInputTokens int64 `json:"cachedInputTokens,omitempty"`
-	// CacheWriteTokens are the part of InputTokens that was written to the provider's cache.
-	CacheWriteTokens int64 `json:"cacheWriteTokens,omitempty"`
-	// OutputTokens are all generated tokens, reasoning included.
-	OutputTokens int64 `json:"outputTokens"`
-	// ReasoningTokens are the part of OutputTokens spent on hidden reasoning.
-	ReasoningTokens int64 `json:"reasoningTokens,omitempty"`
-	// Estimated marks figures that the provider did not report; they are never below the likely bill.
-	Estimated bool `json:"estimated,omitempty"`
-}
+type Usage = budget.Usage
 
 // Attempt is the outcome of one HTTP request to one leg. Answer and Failure exclude each other.
 type Attempt struct {

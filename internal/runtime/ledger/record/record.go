@@ -8,9 +8,9 @@ package record
 import (
 	"time"
 
+	"belay.dev/belay/internal/runtime/budget"
 	"belay.dev/belay/internal/runtime/failure"
 	"belay.dev/belay/internal/runtime/message"
-	"belay.dev/belay/internal/runtime/provider"
 	"belay.dev/belay/internal/runtime/route"
 )
 
@@ -130,7 +130,7 @@ type LLMRequest struct {
 
 // Charge is tokens and what they cost.
 type Charge struct {
-	Usage provider.Usage `json:"usage"`
+	Usage budget.Usage `json:"usage"`
 	// CostMicroUSD is in millionths of a US dollar.
 	CostMicroUSD int64 `json:"costMicroUSD"`
 }
