@@ -1,4 +1,6 @@
-// Package budget counts what a run spends: tokens as providers bill them, and their price in millionths of a US dollar.
+// Package budget keeps a run's books: what tokens cost at the leg that served them, what is reserved for a request that
+// is under way, and which limit forbids the next one. Money is int64 micro-USD, millionths of a US dollar; there is no
+// floating point, and every rounding is up, so that the books are never below the bill.
 //
 // The package is a pure leaf: it imports the standard library only.
 package budget
@@ -22,11 +24,14 @@ type Usage struct {
 // Add returns the sum; it is estimated if a part of it is.
 func (u Usage) Add(v Usage) Usage {
 	return Usage{
-		InputTokens:       u.InputTokens + v.InputTokens,
-		CachedInputTokens: u.CachedInputTokens + v.CachedInputTokens,
-		CacheWriteTokens:  u.CacheWriteTokens + v.CacheWriteTokens,
-		OutputTokens:      u.OutputTokens + v.OutputTokens,
-		ReasoningTokens:   u.ReasoningTokens + v.ReasoningTokens,
+		InputTokens:       sum(u.InputTokens, v.InputTokens),
+		CachedInputTokens: sum(u.CachedInputTokens, v.CachedInputTokens),
+		CacheWriteTokens:  sum(u.CacheWriteTokens, v.CacheWriteTokens),
+		OutputTokens:      sum(u.OutputTokens, v.OutputTokens),
+		ReasoningTokens:   sum(u.ReasoningTokens, v.ReasoningTokens),
 		Estimated:         u.Estimated || v.Estimated,
 	}
 }
+
+// Tokens are input and output together, the figure that limits.maxTokens bounds.
+func (u Usage) Tokens() int64 { return sum(u.InputTokens, u.OutputTokens) }
