@@ -17,7 +17,8 @@ type Failure struct {
 	NoRetry bool `json:"noRetry,omitempty"`
 	// Message says in our words what happened and what to do; no provider text, no secret.
 	Message string `json:"message"`
-	// Limit and Requested are the numbers of a ContextLengthExceeded, in tokens, where the provider told them.
+	// Limit and Requested are the numbers of a ContextLengthExceeded, in tokens, where the provider told them; 0 if it did
+	// not. With SubOutputReservation, Requested is the input alone: an output cap of Limit − Requested fits.
 	Limit     int64 `json:"limit,omitempty"`
 	Requested int64 `json:"requested,omitempty"`
 }
