@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,7 +14,7 @@ import (
 // BlobRef names a payload that is kept beside the records, by its content.
 type BlobRef struct {
 	// SHA256 is in lower-case hex.
-	SHA256 string `json:"blobSHA256"`
+	SHA256 string `json:"sha256"`
 	Size   int64  `json:"size"`
 }
 
@@ -47,8 +48,9 @@ func blobPath(dir string, ref BlobRef) (string, error) {
 // content is stored once. It returns [*UnwritableError] if there is no room, and
 // the ledger stays usable; a failed fsync poisons it.
 func (l *Ledger) PutBlob(data []byte) (BlobRef, error) {
-	if l.opts.Redact != nil {
-		data = l.opts.Redact(bytes.Clone(data))
+	data, err := l.redactBlob(data)
+	if err != nil {
+		return BlobRef{}, err
 	}
 	ref := refOf(data)
 	path, err := blobPath(l.dir, ref)
@@ -70,6 +72,22 @@ func (l *Ledger) PutBlob(data []byte) (BlobRef, error) {
 		return BlobRef{}, err
 	}
 	return ref, nil
+}
+
+// redactBlob looks into the strings of a blob that is JSON, as a payload that was
+// too large for its record is.
+func (l *Ledger) redactBlob(data []byte) ([]byte, error) {
+	if l.opts.Redact == nil {
+		return data, nil
+	}
+	if !json.Valid(data) {
+		return l.opts.Redact(bytes.Clone(data)), nil
+	}
+	clean, err := redactJSON(bytes.Clone(data), l.opts.Redact)
+	if err != nil {
+		return nil, fmt.Errorf("redacting a blob: %w", err)
+	}
+	return clean, nil
 }
 
 func (l *Ledger) usable() error {

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -133,6 +134,9 @@ func (l *Ledger) encode(r Record) ([]byte, error) {
 		return data, nil
 	}
 	data, err = redactJSON(data, l.opts.Redact)
+	if err == nil && bytes.IndexByte(data, '\n') >= 0 {
+		err = errors.New("the redacted payload has a newline")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("redacting a %s record: %w", r.Type, err)
 	}

@@ -153,10 +153,10 @@ func (v *verifier) damage(w *walker, err error) {
 
 // blobMember matches an encoded BlobRef. Inside a JSON string its quotes would be
 // escaped, so that text cannot look like it.
-var blobMember = regexp.MustCompile(`\{"blobSHA256":"([0-9a-f]{64})","size":([0-9]{1,18})\}`)
+var blobMember = regexp.MustCompile(`\{"sha256":"([0-9a-f]{64})","size":([0-9]{1,18})\}`)
 
 func (v *verifier) note(h header, segment int, offset int64) {
-	if !bytes.Contains(h.data, []byte(`{"blobSHA256":"`)) {
+	if !bytes.Contains(h.data, []byte(`{"sha256":"`)) {
 		return
 	}
 	for _, match := range blobMember.FindAllSubmatch(h.data, -1) {
