@@ -26,8 +26,8 @@ const (
 
 // Provider is one API endpoint with its dialect and credential.
 //
-// +kubebuilder:validation:XValidation:rule="!isURL(self.baseURL) || !self.baseURL.startsWith('http://') || (has(self.insecure) && self.insecure != 'Forbid')",message="baseURL: plain http needs insecure: Loopback or Cluster",fieldPath=".baseURL"
-// +kubebuilder:validation:XValidation:rule="!isURL(self.baseURL) || !self.baseURL.startsWith('http://') || !has(self.insecure) || self.insecure == 'Forbid' || url(self.baseURL).getHostname().matches('^(localhost|127[.][0-9.]+|::1)$') || (self.insecure == 'Cluster' && url(self.baseURL).getHostname().matches('^[a-z0-9-]+([.][a-z0-9-]+[.]svc([.].+)?)?$'))",message="baseURL: insecure: Loopback allows plain http to localhost, 127.0.0.0/8 and ::1 only, Cluster to names of Services (name or name.namespace.svc) as well",fieldPath=".baseURL"
+// +kubebuilder:validation:XValidation:rule="!self.baseURL.startsWith('http://') || (has(self.insecure) && self.insecure != 'Forbid')",message="baseURL: plain http needs insecure: Loopback or Cluster",fieldPath=".baseURL"
+// +kubebuilder:validation:XValidation:rule="!self.baseURL.startsWith('http://') || !has(self.insecure) || self.insecure == 'Forbid' || self.baseURL.matches('^http://(localhost|127[.][0-9.]+|[[]::1[]])(:[0-9]+)?(/.*)?$') || (self.insecure == 'Cluster' && self.baseURL.matches('^http://[a-z0-9-]+([.][a-z0-9-]+[.]svc([.][a-z0-9.-]+)?)?(:[0-9]+)?(/.*)?$'))",message="baseURL: insecure: Loopback allows plain http to localhost, 127.0.0.0/8 and ::1 only, Cluster to names of Services (name or name.namespace.svc) as well",fieldPath=".baseURL"
 // +kubebuilder:validation:XValidation:rule="self.dialect != 'AnthropicMessages' || !self.baseURL.endsWith('/v1')",message="baseURL: requests of dialect AnthropicMessages go to baseURL + /v1/messages; remove the /v1 at its end",fieldPath=".baseURL"
 type Provider struct {
 	// name is what legs refer to.

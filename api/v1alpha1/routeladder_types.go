@@ -6,8 +6,8 @@ import (
 
 // RouteLadderSpec declares providers and the order in which a run tries their models.
 //
-// +kubebuilder:validation:XValidation:rule="self.legs.all(l, self.providers.exists(p, p.name == l.provider))",messageExpression="'legs: leg \"' + self.legs.filter(l, !self.providers.exists(p, p.name == l.provider))[0].name + '\" names provider \"' + self.legs.filter(l, !self.providers.exists(p, p.name == l.provider))[0].provider + '\", which is not in providers'",message="legs: every leg must name a provider of providers",fieldPath=".legs"
-// +kubebuilder:validation:XValidation:rule="self.legs.all(l, self.legs.exists_one(m, m.name == l.name))",messageExpression="'legs: the name \"' + self.legs.filter(l, !self.legs.exists_one(m, m.name == l.name))[0].name + '\" is used twice'",message="legs: names must be unique",fieldPath=".legs"
+// +kubebuilder:validation:XValidation:rule="self.legs.all(l, self.providers.exists(p, p.name == l.provider))",message="legs: every leg must name one of spec.providers as its provider",fieldPath=".legs"
+// +kubebuilder:validation:XValidation:rule="self.legs.all(l, self.legs.exists_one(m, m.name == l.name))",message="legs: the names of legs must be unique",fieldPath=".legs"
 type RouteLadderSpec struct {
 	// providers are the endpoints that legs refer to.
 	// +required

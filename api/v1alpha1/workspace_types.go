@@ -109,14 +109,78 @@ type SetupStep struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=32
-	Env []corev1.EnvVar `json:"env,omitempty"`
+	Env []EnvVar `json:"env,omitempty"`
 
 	// envFrom takes all keys of Secrets and ConfigMaps as environment variables.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=8
-	EnvFrom []corev1.EnvFromSource `json:"envFrom,omitempty"`
+	EnvFrom []EnvFromSource `json:"envFrom,omitempty"`
+}
+
+// EnvVar is one environment variable, spelt as in a pod.
+//
+// +kubebuilder:validation:XValidation:rule="!(has(self.value) && has(self.valueFrom))",message="value and valueFrom exclude each other",fieldPath=".valueFrom"
+type EnvVar struct {
+	// name is the variable's name.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:Pattern=`^[-._a-zA-Z][-._a-zA-Z0-9]*$`
+	Name string `json:"name,omitempty"`
+
+	// value is the variable's value. Defaults to the empty string.
+	// +optional
+	// +kubebuilder:validation:MaxLength=4096
+	Value *string `json:"value,omitempty"`
+
+	// valueFrom reads the value when the pod starts.
+	// +optional
+	ValueFrom *EnvVarSource `json:"valueFrom,omitempty"`
+}
+
+// EnvVarSource is where the value of an environment variable comes from.
+//
+// +kubebuilder:validation:ExactlyOneOf=secretKeyRef;configMapKeyRef
+type EnvVarSource struct {
+	// secretKeyRef is a key of a Secret in the run's namespace.
+	// +optional
+	SecretKeyRef *SecretKeyReference `json:"secretKeyRef,omitempty"`
+
+	// configMapKeyRef is a key of a ConfigMap in the run's namespace.
+	// +optional
+	ConfigMapKeyRef *ConfigMapKeyReference `json:"configMapKeyRef,omitempty"`
+}
+
+// EnvFromSource is an object all of whose keys become environment variables.
+//
+// +kubebuilder:validation:ExactlyOneOf=secretRef;configMapRef
+type EnvFromSource struct {
+	// prefix is put before every key.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:Pattern=`^[-._a-zA-Z][-._a-zA-Z0-9]*$`
+	Prefix string `json:"prefix,omitempty"`
+
+	// secretRef is a Secret in the run's namespace.
+	// +optional
+	SecretRef *ObjectNameReference `json:"secretRef,omitempty"`
+
+	// configMapRef is a ConfigMap in the run's namespace.
+	// +optional
+	ConfigMapRef *ObjectNameReference `json:"configMapRef,omitempty"`
+}
+
+// ObjectNameReference names an object of the run's namespace.
+type ObjectNameReference struct {
+	// name is the object's name.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
+	Name string `json:"name,omitempty"`
 }
 
 // PodTemplate is what a run may add to its pods. It is a list of allowed fields, not a pod: what makes a pod safe and

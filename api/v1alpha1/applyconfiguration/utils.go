@@ -33,6 +33,12 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.CredentialApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("EndurancePolicy"):
 		return &apiv1alpha1.EndurancePolicyApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("EnvFromSource"):
+		return &apiv1alpha1.EnvFromSourceApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("EnvVar"):
+		return &apiv1alpha1.EnvVarApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("EnvVarSource"):
+		return &apiv1alpha1.EnvVarSourceApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("EpochRecord"):
 		return &apiv1alpha1.EpochRecordApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("FailurePolicy"):
@@ -57,6 +63,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.LegUsageApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Limits"):
 		return &apiv1alpha1.LimitsApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("ObjectNameReference"):
+		return &apiv1alpha1.ObjectNameReferenceApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("PodTemplate"):
 		return &apiv1alpha1.PodTemplateApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Price"):

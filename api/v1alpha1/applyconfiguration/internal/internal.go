@@ -216,6 +216,39 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: maxRewalks
       type:
         scalar: numeric
+- name: dev.belay.belay.api.v1alpha1.EnvFromSource
+  map:
+    fields:
+    - name: configMapRef
+      type:
+        namedType: dev.belay.belay.api.v1alpha1.ObjectNameReference
+    - name: prefix
+      type:
+        scalar: string
+    - name: secretRef
+      type:
+        namedType: dev.belay.belay.api.v1alpha1.ObjectNameReference
+- name: dev.belay.belay.api.v1alpha1.EnvVar
+  map:
+    fields:
+    - name: name
+      type:
+        scalar: string
+    - name: value
+      type:
+        scalar: string
+    - name: valueFrom
+      type:
+        namedType: dev.belay.belay.api.v1alpha1.EnvVarSource
+- name: dev.belay.belay.api.v1alpha1.EnvVarSource
+  map:
+    fields:
+    - name: configMapKeyRef
+      type:
+        namedType: dev.belay.belay.api.v1alpha1.ConfigMapKeyReference
+    - name: secretKeyRef
+      type:
+        namedType: dev.belay.belay.api.v1alpha1.SecretKeyReference
 - name: dev.belay.belay.api.v1alpha1.EpochEnd
   scalar: string
 - name: dev.belay.belay.api.v1alpha1.EpochRecord
@@ -463,6 +496,12 @@ var schemaYAML = typed.YAMLObject(`types:
   scalar: string
 - name: dev.belay.belay.api.v1alpha1.MissingFinishReason
   scalar: string
+- name: dev.belay.belay.api.v1alpha1.ObjectNameReference
+  map:
+    fields:
+    - name: name
+      type:
+        scalar: string
 - name: dev.belay.belay.api.v1alpha1.OnAllTripped
   scalar: string
 - name: dev.belay.belay.api.v1alpha1.OnContentFiltered
@@ -947,7 +986,7 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         list:
           elementType:
-            namedType: io.k8s.api.core.v1.EnvVar
+            namedType: dev.belay.belay.api.v1alpha1.EnvVar
           elementRelationship: associative
           keys:
           - name
@@ -955,7 +994,7 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         list:
           elementType:
-            namedType: io.k8s.api.core.v1.EnvFromSource
+            namedType: dev.belay.belay.api.v1alpha1.EnvFromSource
           elementRelationship: atomic
     - name: image
       type:
@@ -1116,90 +1155,6 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: podAntiAffinity
       type:
         namedType: io.k8s.api.core.v1.PodAntiAffinity
-- name: io.k8s.api.core.v1.ConfigMapEnvSource
-  map:
-    fields:
-    - name: name
-      type:
-        scalar: string
-      default: ""
-    - name: optional
-      type:
-        scalar: boolean
-    elementRelationship: atomic
-- name: io.k8s.api.core.v1.ConfigMapKeySelector
-  map:
-    fields:
-    - name: key
-      type:
-        scalar: string
-    - name: name
-      type:
-        scalar: string
-      default: ""
-    - name: optional
-      type:
-        scalar: boolean
-    elementRelationship: atomic
-- name: io.k8s.api.core.v1.EnvFromSource
-  map:
-    fields:
-    - name: configMapRef
-      type:
-        namedType: io.k8s.api.core.v1.ConfigMapEnvSource
-    - name: prefix
-      type:
-        scalar: string
-    - name: secretRef
-      type:
-        namedType: io.k8s.api.core.v1.SecretEnvSource
-- name: io.k8s.api.core.v1.EnvVar
-  map:
-    fields:
-    - name: name
-      type:
-        scalar: string
-    - name: value
-      type:
-        scalar: string
-    - name: valueFrom
-      type:
-        namedType: io.k8s.api.core.v1.EnvVarSource
-- name: io.k8s.api.core.v1.EnvVarSource
-  map:
-    fields:
-    - name: configMapKeyRef
-      type:
-        namedType: io.k8s.api.core.v1.ConfigMapKeySelector
-    - name: fieldRef
-      type:
-        namedType: io.k8s.api.core.v1.ObjectFieldSelector
-    - name: fileKeyRef
-      type:
-        namedType: io.k8s.api.core.v1.FileKeySelector
-    - name: resourceFieldRef
-      type:
-        namedType: io.k8s.api.core.v1.ResourceFieldSelector
-    - name: secretKeyRef
-      type:
-        namedType: io.k8s.api.core.v1.SecretKeySelector
-- name: io.k8s.api.core.v1.FileKeySelector
-  map:
-    fields:
-    - name: key
-      type:
-        scalar: string
-    - name: optional
-      type:
-        scalar: boolean
-      default: false
-    - name: path
-      type:
-        scalar: string
-    - name: volumeName
-      type:
-        scalar: string
-    elementRelationship: atomic
 - name: io.k8s.api.core.v1.LocalObjectReference
   map:
     fields:
@@ -1262,16 +1217,6 @@ var schemaYAML = typed.YAMLObject(`types:
           elementType:
             namedType: io.k8s.api.core.v1.NodeSelectorRequirement
           elementRelationship: atomic
-    elementRelationship: atomic
-- name: io.k8s.api.core.v1.ObjectFieldSelector
-  map:
-    fields:
-    - name: apiVersion
-      type:
-        scalar: string
-    - name: fieldPath
-      type:
-        scalar: string
     elementRelationship: atomic
 - name: io.k8s.api.core.v1.PodAffinity
   map:
@@ -1351,19 +1296,6 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: request
       type:
         scalar: string
-- name: io.k8s.api.core.v1.ResourceFieldSelector
-  map:
-    fields:
-    - name: containerName
-      type:
-        scalar: string
-    - name: divisor
-      type:
-        namedType: io.k8s.apimachinery.pkg.api.resource.Quantity
-    - name: resource
-      type:
-        scalar: string
-    elementRelationship: atomic
 - name: io.k8s.api.core.v1.ResourceList
   map:
     elementType:
@@ -1385,31 +1317,6 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: requests
       type:
         namedType: io.k8s.api.core.v1.ResourceList
-- name: io.k8s.api.core.v1.SecretEnvSource
-  map:
-    fields:
-    - name: name
-      type:
-        scalar: string
-      default: ""
-    - name: optional
-      type:
-        scalar: boolean
-    elementRelationship: atomic
-- name: io.k8s.api.core.v1.SecretKeySelector
-  map:
-    fields:
-    - name: key
-      type:
-        scalar: string
-    - name: name
-      type:
-        scalar: string
-      default: ""
-    - name: optional
-      type:
-        scalar: boolean
-    elementRelationship: atomic
 - name: io.k8s.api.core.v1.TaintEffect
   scalar: string
 - name: io.k8s.api.core.v1.Toleration

@@ -5,10 +5,6 @@
 
 package v1alpha1
 
-import (
-	v1 "k8s.io/api/core/v1"
-)
-
 // SetupStepApplyConfiguration represents a declarative configuration of the SetupStep type for use
 // with apply.
 //
@@ -23,9 +19,9 @@ type SetupStepApplyConfiguration struct {
 	// args are appended to command.
 	Args []string `json:"args,omitempty"`
 	// env are the step's environment variables; values may come from Secrets and ConfigMaps.
-	Env []v1.EnvVar `json:"env,omitempty"`
+	Env []EnvVarApplyConfiguration `json:"env,omitempty"`
 	// envFrom takes all keys of Secrets and ConfigMaps as environment variables.
-	EnvFrom []v1.EnvFromSource `json:"envFrom,omitempty"`
+	EnvFrom []EnvFromSourceApplyConfiguration `json:"envFrom,omitempty"`
 }
 
 // SetupStepApplyConfiguration constructs a declarative configuration of the SetupStep type for use with
@@ -73,9 +69,12 @@ func (b *SetupStepApplyConfiguration) WithArgs(values ...string) *SetupStepApply
 // WithEnv adds the given value to the Env field in the declarative configuration
 // and returns the receiver, so that objects can be build by chaining "With" function invocations.
 // If called multiple times, values provided by each call will be appended to the Env field.
-func (b *SetupStepApplyConfiguration) WithEnv(values ...v1.EnvVar) *SetupStepApplyConfiguration {
+func (b *SetupStepApplyConfiguration) WithEnv(values ...*EnvVarApplyConfiguration) *SetupStepApplyConfiguration {
 	for i := range values {
-		b.Env = append(b.Env, values[i])
+		if values[i] == nil {
+			panic("nil value passed to WithEnv")
+		}
+		b.Env = append(b.Env, *values[i])
 	}
 	return b
 }
@@ -83,9 +82,12 @@ func (b *SetupStepApplyConfiguration) WithEnv(values ...v1.EnvVar) *SetupStepApp
 // WithEnvFrom adds the given value to the EnvFrom field in the declarative configuration
 // and returns the receiver, so that objects can be build by chaining "With" function invocations.
 // If called multiple times, values provided by each call will be appended to the EnvFrom field.
-func (b *SetupStepApplyConfiguration) WithEnvFrom(values ...v1.EnvFromSource) *SetupStepApplyConfiguration {
+func (b *SetupStepApplyConfiguration) WithEnvFrom(values ...*EnvFromSourceApplyConfiguration) *SetupStepApplyConfiguration {
 	for i := range values {
-		b.EnvFrom = append(b.EnvFrom, values[i])
+		if values[i] == nil {
+			panic("nil value passed to WithEnvFrom")
+		}
+		b.EnvFrom = append(b.EnvFrom, *values[i])
 	}
 	return b
 }
