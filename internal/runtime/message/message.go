@@ -105,15 +105,20 @@ type Result struct {
 	Media []Media `json:"media,omitempty"`
 }
 
-// Media is a blob in the ledger's blob store, or small data inline.
+// Blob names bytes in the ledger's blob store.
+type Blob struct {
+	// SHA256 is the blob's name, in hex.
+	SHA256 string `json:"sha256"`
+	// Size is in bytes.
+	Size int64 `json:"size"`
+}
+
+// Media is an image or other binary content, kept as a blob.
 type Media struct {
 	// MIMEType is the media type, for example image/png.
 	MIMEType string `json:"mimeType"`
-	// SHA256 is the blob's name, in hex.
-	SHA256 string `json:"sha256,omitempty"`
-	// Size is in bytes.
-	Size int64 `json:"size"`
-	// Data is set only in memory, while a request is rendered.
+	Blob     Blob   `json:"blob"`
+	// Data is the content. It is set only in memory, while a request is rendered.
 	Data []byte `json:"-"`
 }
 

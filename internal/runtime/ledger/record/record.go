@@ -158,10 +158,7 @@ type LLMAttempt struct {
 }
 
 // Blob names bytes in the ledger's blob store.
-type Blob struct {
-	SHA256 string `json:"sha256"`
-	Size   int64  `json:"size"`
-}
+type Blob = message.Blob
 
 // RetryScheduled says when the same leg will be tried again, or the plan walked again (Leg empty).
 type RetryScheduled struct {
