@@ -109,14 +109,12 @@ func (m *Memory) change() (after error, err error) {
 func (m *Memory) walk(name string) (*directory, string, error) {
 	dir, base := filepath.Split(filepath.Clean("/" + name))
 	current := m.root
-	for _, part := range filepath.SplitList(dir) {
-		for _, step := range splitPath(part) {
-			next, ok := current.names[step].(*directory)
-			if !ok {
-				return nil, "", &fs.PathError{Op: "walk", Path: name, Err: fs.ErrNotExist}
-			}
-			current = next
+	for _, step := range splitPath(dir) {
+		next, ok := current.names[step].(*directory)
+		if !ok {
+			return nil, "", &fs.PathError{Op: "walk", Path: name, Err: fs.ErrNotExist}
 		}
+		current = next
 	}
 	return current, base, nil
 }
