@@ -81,7 +81,7 @@ bench: ## Run the benchmarks into bin/bench.txt, in benchstat's format; the last
 	@mkdir -p bin; if [ -f bin/bench.txt ]; then mv bin/bench.txt bin/bench.old.txt; fi; \
 	KUBEBUILDER_ASSETS="$$(hack/assets.sh --print)"; export KUBEBUILDER_ASSETS; \
 	for module in . test; do (cd $$module; \
-	  packages="$$({ grep -rl --include='*_test.go' '^func Benchmark' . || true; } | grep -vE '^\./(test|tools)/' | xargs -r -n1 dirname | sort -u)"; \
+	  packages="$$({ grep -rl --include='*_test.go' '^func Benchmark' . | grep -vE '^\./(test|tools)/' || true; } | xargs -r -n1 dirname | sort -u)"; \
 	  [ -z "$$packages" ] || go test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(COUNT) -timeout 60m $$packages); \
 	done | tee bin/bench.txt
 

@@ -114,5 +114,5 @@ for name in $wanted; do
 	unlock_build
 done
 
-[ $quiet = yes ] || say "etcd $etcd and Kubernetes $kubernetes are in $dir"
+[ $quiet = yes ] || say "$wanted: ready in $dir"
 printf '%s\n' "$dir"

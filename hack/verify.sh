@@ -47,7 +47,7 @@ while IFS= read -r mod; do
 	else
 		failed=yes
 		printf 'verify: %s is not tidy; "cd %s && go mod tidy" fixes it:\n' "$mod" "$dir" >&2
-		printf '%s\n' "$diff" | head -n 40 >&2
+		if [ -n "$diff" ]; then printf "%s\n" "$diff" | head -n 40 >&2; fi
 		grep -v '^go: downloading' "$work/log" >&2 || true
 	fi
 done < <(git ls-files --cached --others --exclude-standard -- 'go.mod' '*/go.mod' | LC_ALL=C sort -u)
