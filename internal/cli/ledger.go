@@ -1,0 +1,87 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"belay.dev/belay/internal/runtime/ledger"
+)
+
+func newLedger() *cobra.Command {
+	command := &cobra.Command{
+		Use:   "ledger",
+		Short: "Read the ledger of a run",
+		Long:  "ledger reads the ledger of a run without changing it, also while the run is writing. PATH is its directory or its first file.",
+		Args:  cobra.NoArgs,
+	}
+	command.AddCommand(newLedgerVerify())
+	return command
+}
+
+// ledgerDir accepts a ledger's directory or a file in it.
+func ledgerDir(path string) (string, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", usage(fmt.Errorf("open the ledger: %w", err))
+	}
+	if !info.IsDir() {
+		path = filepath.Dir(path)
+	}
+	if _, err := os.Stat(filepath.Join(path, "ledger.jsonl")); err != nil {
+		return "", usage(fmt.Errorf("there is no ledger in %s: %w", path, err))
+	}
+	return path, nil
+}
+
+func newLedgerVerify() *cobra.Command {
+	var output string
+	command := &cobra.Command{
+		Use:   "verify PATH",
+		Short: "Check every record, the chain between them and every blob",
+		Long: `verify checks the checksum of every record, the chain between them, and every blob that a record names. What a crash may
+leave behind is a warning, and is repaired when the run goes on; anything else is an error, and makes the exit code 13.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(command *cobra.Command, args []string) error {
+			if output != "text" && output != "json" {
+				return usage(fmt.Errorf("--output %q: want text or json", output))
+			}
+			dir, err := ledgerDir(args[0])
+			if err != nil {
+				return err
+			}
+			report := ledger.Verify(nil, dir)
+			if err := writeReport(command.OutOrStdout(), report, output); err != nil {
+				return err
+			}
+			if !report.OK() {
+				return &exit{code: CodeLedgerDamaged}
+			}
+			return nil
+		},
+	}
+	command.Flags().StringVarP(&output, "output", "o", "text", "text or json")
+	return command
+}
+
+func writeReport(w io.Writer, r ledger.Report, output string) error {
+	if output == "json" {
+		encoder := json.NewEncoder(w)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(r)
+	}
+	for _, f := range r.Findings {
+		fmt.Fprintf(w, "%s: %s, byte %d, record %d: %s\n  %s\n", f.Severity, f.File, f.Offset, f.Seq, f.What, f.Advice)
+	}
+	verdict := "ok"
+	if !r.OK() {
+		verdict = "damaged"
+	}
+	_, err := fmt.Fprintf(w, "%s: %d records in %d segments, %d bytes, %d blobs, epoch %d, head %d %s\n",
+		verdict, r.Records, r.Segments, r.Bytes, r.Blobs, r.Epoch, r.Head.Seq, r.Head.Hash)
+	return err
+}

@@ -1,0 +1,41 @@
+package cli
+
+import (
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"belay.dev/belay/internal/toolbox"
+)
+
+// newToolbox is the child process that `belay run` starts for its workspace.
+func newToolbox() *cobra.Command {
+	config := toolbox.Config{ClientUID: -1}
+	command := &cobra.Command{
+		Use:    "toolbox",
+		Short:  "Serve the tools of a workspace to belay run",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			config.Logger = slog.New(slog.NewTextHandler(command.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+			return toolbox.Serve(command.Context(), config)
+		},
+	}
+	flags := command.Flags()
+	flags.StringVar(&config.Socket, "socket", "", "path of the unix socket")
+	flags.StringVar(&config.Workspace, "workspace", "", "directory that the tools work in")
+	flags.Int64Var(&config.Epoch, "epoch", 0, "epoch of the run")
+	flags.StringVar(&config.Run, "run", "", "UID of the run")
+	flags.BoolVar(&config.AllowShell, "shell", false, "offer the shell tool")
+	return command
+}
+
+// newLimited is what the toolbox starts its commands through.
+func newLimited() *cobra.Command {
+	return &cobra.Command{
+		Use:                toolbox.LimitedCommand,
+		Hidden:             true,
+		DisableFlagParsing: true,
+		RunE:               func(_ *cobra.Command, args []string) error { return toolbox.RunLimited(args) },
+	}
+}
