@@ -7,7 +7,7 @@ ARG GO_VERSION=1.26
 FROM --platform=$BUILDPLATFORM golang:${GO_VERSION} AS build
 ARG TARGETOS
 ARG TARGETARCH
-ARG VERSION=dev
+ARG VERSION=
 WORKDIR /src
 
 # Dependencies change less often than code: their layer is kept.
@@ -18,7 +18,7 @@ COPY api/ api/
 COPY cmd/ cmd/
 COPY internal/ internal/
 RUN mkdir /out && CGO_ENABLED=0 GOOS=${TARGETOS} GOARCH=${TARGETARCH} \
-    go build -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /out/ ./cmd/...
+    go build -trimpath -ldflags "-s -w -X belay.dev/belay/internal/version.version=${VERSION}" -o /out/ ./cmd/...
 
 FROM gcr.io/distroless/static:nonroot
 COPY --from=build /out/manager /out/runner /out/toolbox /out/belay /usr/local/bin/

@@ -7,6 +7,8 @@ SHELL := /usr/bin/env bash
 
 # Set RACE= where there is no C compiler: the race detector needs one.
 RACE ?= -race
+# What the commands say of themselves; unset, what the Go toolchain recorded.
+VERSION ?=
 # Extra arguments of go test, e.g. TESTFLAGS='-run TestBreaker -v'.
 TESTFLAGS ?=
 # Benchmarks: runs of each, the pattern, and the time of each run.
@@ -34,7 +36,7 @@ help: ## Show this list.
 .PHONY: build
 build: ## Build the static commands: bin/manager, bin/runner, bin/toolbox, bin/belay.
 	@mkdir -p bin
-	CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/...
+	CGO_ENABLED=0 go build -trimpath $(if $(VERSION),-ldflags "-X belay.dev/belay/internal/version.version=$(VERSION)") -o bin/ ./cmd/...
 
 .PHONY: demo
 demo: assets build ## Run the operator with a node of its own and scripted faults, with no cluster and no root.
