@@ -259,3 +259,36 @@ func tokens(v any) int64 {
 	}
 	return int64(*n)
 }
+
+// ReportsError tells whether a JSON document is an error object in one of the known shapes.
+func ReportsError(raw []byte) bool {
+	trimmed := bytes.TrimSpace(raw)
+	var list []json.RawMessage
+	if len(trimmed) > 0 && trimmed[0] == '[' && json.Unmarshal(trimmed, &list) == nil && len(list) > 0 {
+		trimmed = list[0]
+	}
+	var top struct {
+		Error  json.RawMessage `json:"error"`
+		Object json.RawMessage `json:"object"`
+		Type   json.RawMessage `json:"type"`
+	}
+	if json.Unmarshal(trimmed, &top) != nil {
+		return false
+	}
+	switch string(top.Error) {
+	case "", "null", "false", `""`:
+	default:
+		return true
+	}
+	return string(top.Object) == `"error"` || string(top.Type) == `"error"`
+}
+
+// CleanCode bounds a provider's identifier, such as a code, an event's name or a request id, and cuts it at the first
+// character outside [A-Za-z0-9_.:-], so that no text of a provider passes as one.
+func CleanCode(s string) string { return cutCode(s) }
+
+// CleanMediaType does the same for a media type, which also has a slash and a plus.
+func CleanMediaType(s string) string {
+	main, sub, _ := strings.Cut(s, "/")
+	return cutCode(main) + "/" + cutCode(sub)
+}

@@ -104,6 +104,18 @@ func DefaultTimeouts() Timeouts {
 	}
 }
 
+// Try is the circumstance of one send.
+type Try struct {
+	// Number counts the requests to the leg in this turn from 1. Idle and progress windows widen by 30 s with each further
+	// one.
+	Number int
+	// Probe is the only request of a half-open route: it has at most ProbeFirstByte to the first byte.
+	Probe bool
+}
+
+// ProbeFirstByte bounds the time to the first byte of a probe.
+const ProbeFirstByte = 60 * time.Second
+
 // Request is what the loop wants answered, free of any dialect.
 type Request struct {
 	System   string
@@ -134,7 +146,7 @@ type Attempt struct {
 	Usage Usage
 	// Partial is the text that arrived before a failure; it never enters the trajectory.
 	Partial string
-	// BodySHA256 is the hash of the request body as sent, in hex.
+	// BodySHA256 is the hash of the request, in hex: Prepared.SHA256 of what was sent.
 	BodySHA256 string
 	// FirstByte is the time from the send to the first byte of the body, 0 if none came.
 	FirstByte time.Duration
