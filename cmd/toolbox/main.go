@@ -1,0 +1,109 @@
+// Command toolbox is the tool server of a workspace. An init container copies
+// it into the user's image; there it runs as a sidecar of the runner.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"belay.dev/belay/internal/toolbox"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	if err := root().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(1)
+	}
+}
+
+func root() *cobra.Command {
+	command := &cobra.Command{
+		Use:           "toolbox",
+		Short:         "The tool server of a Belay workspace",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	command.AddCommand(serve(), install(), version(), limited())
+	return command
+}
+
+func serve() *cobra.Command {
+	config := toolbox.Config{Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))}
+	command := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve the workspace's tools on a unix socket until SIGTERM",
+		Args:  cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			return toolbox.Serve(command.Context(), config)
+		},
+	}
+	flags := command.Flags()
+	flags.StringVar(&config.Socket, "socket", "/belay/run/toolbox.sock", "path of the unix socket")
+	flags.StringVar(&config.Workspace, "workspace", "/workspace", "directory that the tools work in")
+	flags.Int64Var(&config.Epoch, "epoch", 0, "epoch of the run; runners of lower epochs are refused")
+	flags.StringVar(&config.Run, "run", "", "UID of the run")
+	flags.BoolVar(&config.AllowShell, "shell", true, "offer the shell tool if the image has a shell")
+	flags.StringArrayVar(&config.Env, "env", nil, "KEY=VALUE to add to the environment of commands; repeatable")
+	flags.IntVar(&config.MaxProcesses, "max-processes", 0, "RLIMIT_NPROC of commands, for a user of its own only; 0 sets none")
+	flags.IntVar(&config.ClientUID, "client-uid", -1, "the only other user that may connect; negative allows any")
+	flags.Int64Var(&config.MaxOutputBytes, "max-output-bytes", 0, "how much of one command's output is kept; 0 means 256 MiB")
+	flags.Int64Var(&config.MaxSpoolBytes, "max-spool-bytes", 0, "how much output of finished calls is kept in all; 0 means 512 MiB")
+	flags.DurationVar(&config.TermGrace, "term-grace", 0, "time between SIGTERM and SIGKILL at a time limit; 0 means 2s")
+	_ = command.MarkFlagRequired("epoch") // fails only for an unknown flag
+	return command
+}
+
+func install() *cobra.Command {
+	var dir string
+	command := &cobra.Command{
+		Use:   "install",
+		Short: "Copy this program into a directory",
+		Args:  cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			path, err := toolbox.Install(dir)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(command.OutOrStdout(), path)
+			return err
+		},
+	}
+	command.Flags().StringVar(&dir, "to", "", "directory to copy to")
+	_ = command.MarkFlagRequired("to") // fails only for an unknown flag
+	return command
+}
+
+func version() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			text := "unknown"
+			if info, ok := debug.ReadBuildInfo(); ok {
+				text = info.Main.Version
+			}
+			_, err := fmt.Fprintln(command.OutOrStdout(), text)
+			return err
+		},
+	}
+}
+
+// limited is called by the toolbox itself, see toolbox.RunLimited.
+func limited() *cobra.Command {
+	return &cobra.Command{
+		Use:                toolbox.LimitedCommand + " N COMMAND...",
+		Hidden:             true,
+		DisableFlagParsing: true,
+		RunE:               func(_ *cobra.Command, arguments []string) error { return toolbox.RunLimited(arguments) },
+	}
+}

@@ -1,0 +1,111 @@
+package toolbox
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// socketMode lets the runner in, which shares the group (fsGroup) only.
+const socketMode = 0o660
+
+// maxSocketPath is the size of sun_path less the suffix of the path that is
+// bound first and the final NUL.
+const maxSocketPath = 108 - len(newSuffix) - 1
+
+const newSuffix = ".new"
+
+// listener is a unix listener that removes its path when it is closed.
+type listener struct {
+	*net.UnixListener
+	path string
+	self os.FileInfo
+}
+
+// listen binds the socket under another name, sets its mode and renames it
+// into place: whoever sees the path can connect. A stale socket is replaced; a
+// live one, or a file of another kind, is not.
+func listen(path string) (*listener, error) {
+	switch {
+	case path == "" || strings.HasPrefix(path, "@") || strings.HasPrefix(path, "\x00"):
+		return nil, fmt.Errorf("socket %q: a path in the file system is needed, abstract sockets have no permissions", path)
+	case len(path) > maxSocketPath:
+		return nil, fmt.Errorf("socket %q: the path has %d bytes, at most %d are possible", path, len(path), maxSocketPath)
+	}
+	if err := checkStale(path); err != nil {
+		return nil, err
+	}
+	temporary := path + newSuffix
+	if err := os.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("socket: %w", err)
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: temporary, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("socket: %w", err)
+	}
+	l.SetUnlinkOnClose(false)
+	err = os.Chmod(temporary, socketMode)
+	if err == nil {
+		err = os.Rename(temporary, path)
+	}
+	var self os.FileInfo
+	if err == nil {
+		self, err = os.Lstat(path)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("socket: %w", err), l.Close())
+	}
+	return &listener{UnixListener: l, path: path, self: self}, nil
+}
+
+func checkStale(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("socket: %w", err)
+	}
+	if info.Mode().Type() != fs.ModeSocket {
+		return fmt.Errorf("socket %s: there is a file that is no socket; remove it or choose another path", path)
+	}
+	conn, err := net.Dial("unix", path)
+	if err != nil {
+		return nil // nobody listens
+	}
+	return errors.Join(fmt.Errorf("socket %s: another toolbox is listening", path), conn.Close())
+}
+
+// Close stops listening and removes the path, unless somebody else's socket
+// has taken it over.
+func (l *listener) Close() error {
+	err := l.UnixListener.Close()
+	if now, statErr := os.Lstat(l.path); statErr == nil && os.SameFile(now, l.self) {
+		err = errors.Join(err, os.Remove(l.path))
+	}
+	return err
+}
+
+// peer returns the credentials of the process that connected.
+func peer(conn *net.UnixConn) (*unix.Ucred, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, fmt.Errorf("peer credentials: %w", err)
+	}
+	var credentials *unix.Ucred
+	var credentialsErr error
+	if err := raw.Control(func(fd uintptr) {
+		credentials, credentialsErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
+		return nil, fmt.Errorf("peer credentials: %w", err)
+	}
+	if credentialsErr != nil {
+		return nil, fmt.Errorf("peer credentials: %w", credentialsErr)
+	}
+	return credentials, nil
+}
