@@ -32,6 +32,7 @@ const (
 	kindAuthentication
 	kindPermission
 	kindNotFound
+	kindConflict
 	kindTooLarge
 	kindRateLimit
 	kindServer
@@ -52,6 +53,8 @@ func kindOfStatus(status int) errorKind {
 		return kindPermission
 	case 404:
 		return kindNotFound
+	case 409:
+		return kindConflict
 	case 413:
 		return kindTooLarge
 	case 429:

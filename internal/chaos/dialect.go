@@ -58,8 +58,8 @@ func (s idShape) mint(m mint, leg string, ordinal uint64, index int) string {
 }
 
 func dialectOf(d route.Dialect) dialect {
-	switch d {
-	case route.OpenAIChat:
+	if d == route.AnthropicMessages {
+		return anthropicMessages{}
 	}
 	return openAIChat{}
 }
@@ -97,6 +97,8 @@ type frame struct {
 	data []byte
 	// content is how many of the turn's content bytes the event carries.
 	content int
+	// ping marks a sign of life, which is no event of the answer.
+	ping bool
 	// closing marks the first event after all content, in front of which an in-band error comes.
 	closing bool
 }

@@ -19,7 +19,7 @@ func (openAIChat) stopReason(s Step) string {
 // openAIErrorType is the API's `type` of an error.
 func openAIErrorType(k errorKind) string {
 	switch k {
-	case kindAuthentication, kindInvalid, kindPermission, kindNotFound, kindTooLarge:
+	case kindAuthentication, kindInvalid, kindPermission, kindNotFound, kindConflict, kindTooLarge:
 		return "invalid_request_error"
 	case kindRateLimit:
 		return "rate_limit_error"

@@ -31,7 +31,7 @@ func oneOf[T ~string](field string, value T, allowed ...T) []problem {
 // problems checks the leg itself, with its defaults set.
 func (l Leg) problems() []problem {
 	var ps []problem
-	ps = append(ps, oneOf("dialect", l.Dialect, route.OpenAIChat)...)
+	ps = append(ps, oneOf("dialect", l.Dialect, route.OpenAIChat, route.AnthropicMessages)...)
 	ps = append(ps, oneOf("vendor", l.Vendor, VendorOpenAI, VendorCompatible, VendorMistral, VendorDeepSeek)...)
 	ps = append(ps, oneOf("advance", l.Advance, AdvancePerRequest, AdvancePerConversation)...)
 	ps = append(ps, oneOf("undeclaredCalls", l.UndeclaredCalls, UndeclaredAccept, UndeclaredReject)...)
