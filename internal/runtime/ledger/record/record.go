@@ -123,16 +123,9 @@ type LLMRequest struct {
 	RequestSHA256 string `json:"requestSHA256"`
 	BodyBytes     int64  `json:"bodyBytes"`
 	// Reserved is charged when no receipt follows.
-	Reserved Charge `json:"reserved"`
+	Reserved budget.Charge `json:"reserved"`
 	// Probe marks the one request of a half-open route.
 	Probe bool `json:"probe,omitempty"`
-}
-
-// Charge is tokens and what they cost.
-type Charge struct {
-	Usage budget.Usage `json:"usage"`
-	// CostMicroUSD is in millionths of a US dollar.
-	CostMicroUSD int64 `json:"costMicroUSD"`
 }
 
 // LLMAttempt is the receipt of one request.
@@ -148,10 +141,12 @@ type LLMAttempt struct {
 	// Failure is nil for a request that was answered.
 	Failure *failure.Failure `json:"failure,omitempty"`
 	// FirstByteMilliseconds and DurationMilliseconds are measured on the monotonic clock.
-	FirstByteMilliseconds int64  `json:"firstByteMilliseconds,omitempty"`
-	DurationMilliseconds  int64  `json:"durationMilliseconds"`
-	Charge                Charge `json:"charge"`
-	ResponseID            string `json:"responseID,omitempty"`
+	FirstByteMilliseconds int64         `json:"firstByteMilliseconds,omitempty"`
+	DurationMilliseconds  int64         `json:"durationMilliseconds"`
+	Charge                budget.Charge `json:"charge"`
+	ResponseID            string        `json:"responseID,omitempty"`
+	// Probe marks the one request of a half-open route.
+	Probe bool `json:"probe,omitempty"`
 	// Partial names the blob with the text of a broken answer.
 	Partial  *Blob    `json:"partial,omitempty"`
 	Warnings []string `json:"warnings,omitempty"`
