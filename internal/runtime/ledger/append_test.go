@@ -300,12 +300,12 @@ func TestSecretsAreRedactedInEveryForm(t *testing.T) {
 
 func TestRedactionThatBreaksTheJSONIsAnError(t *testing.T) {
 	opts := options(faultfs.NewMemory(), "/runs/a", 1)
-	opts.Redact = func(b []byte) []byte { return bytes.ReplaceAll(b, []byte("7"), []byte(`"`)) }
+	opts.Redact = func(b []byte) []byte { return bytes.ReplaceAll(b, []byte("8"), []byte(`"`)) }
 	l, _ := open(t, opts)
-	if _, err := l.Append("note", false, note{N: 7}); err == nil {
+	if _, err := l.Append("note", false, numbered(8)); err == nil {
 		t.Error("the record was accepted")
 	}
-	if _, err := l.Append("note", false, note{N: 1}); err != nil {
+	if _, err := l.Append("note", false, numbered(1)); err != nil {
 		t.Errorf("the next record: %v", err)
 	}
 }

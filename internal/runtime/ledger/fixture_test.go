@@ -177,6 +177,11 @@ func handmade(version, seq, epoch int, prev, typ string, crit bool, data string)
 	}
 	body := fmt.Sprintf(`{"v":%d,"seq":%d,"epoch":%d,"prev":"%s","at":"2026-01-01T00:00:00.000000Z","type":"%s"%s,"data":%s`,
 		version, seq, epoch, prev, typ, critical, data)
+	return sealed(body)
+}
+
+// sealed adds the crc member to the rest of a line.
+func sealed(body string) string {
 	return fmt.Sprintf(`%s,"crc":"%08x"}`, body, crc32.Checksum([]byte(body), crc32.MakeTable(crc32.Castagnoli)))
 }
 

@@ -113,6 +113,9 @@ func (l *Ledger) AppendBatch(records []Record) ([]Pos, error) {
 	if len(records) == 0 {
 		return nil, nil
 	}
+	if l.chain.seq == 0 && firstRunUID(payloads[0]) != l.opts.RunUID {
+		return nil, fmt.Errorf("appending the first record, a %s: its payload must carry runUID %q", records[0].Type, l.opts.RunUID)
+	}
 	if l.offset >= l.opts.SegmentBytes {
 		if err := l.rotate(); err != nil {
 			return nil, err

@@ -27,7 +27,8 @@ type line struct {
 	whole bool
 }
 
-const readBufferBytes = 4 * MaxRecordBytes
+// readBufferBytes is the size of the buffer while no line is longer.
+const readBufferBytes = 64 << 10
 
 func newLineReader(src io.Reader, offset int64) *lineReader {
 	return &lineReader{src: src, offset: offset}
@@ -61,12 +62,15 @@ func (r *lineReader) next() (line, error) {
 	}
 }
 
+// fill reads on, after making room behind an unfinished line.
 func (r *lineReader) fill() error {
-	if r.buf == nil {
-		r.buf = make([]byte, readBufferBytes)
-	}
 	if r.end == len(r.buf) {
-		copy(r.buf, r.buf[r.start:r.end])
+		room := r.buf
+		if 2*(r.end-r.start) >= len(r.buf) {
+			room = make([]byte, max(2*len(r.buf), readBufferBytes))
+		}
+		copy(room, r.buf[r.start:r.end])
+		r.buf = room
 		r.end -= r.start
 		r.start = 0
 	}

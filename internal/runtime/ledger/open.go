@@ -210,17 +210,15 @@ func (l *Ledger) survey() (*survey, error) {
 func (l *Ledger) judge(s *survey, h header, segment int, offset int64) error {
 	typ := string(h.typ)
 	if h.seq == 1 {
-		var first struct {
-			RunUID string `json:"runUID"`
-		}
-		if err := json.Unmarshal(h.data, &first); err != nil || first.RunUID == "" {
+		switch found := firstRunUID(h.data); found {
+		case l.opts.RunUID:
+		case "":
 			return &CorruptError{
 				Segment: s.walker.path(), Offset: offset, Seq: 1,
 				What: "the first record does not say which run it belongs to", Advice: adviceReport,
 			}
-		}
-		if first.RunUID != l.opts.RunUID {
-			return foreignRun(l.dir, first.RunUID, l.opts.RunUID)
+		default:
+			return foreignRun(l.dir, found, l.opts.RunUID)
 		}
 	}
 	if typ == recoveredType {
@@ -233,6 +231,17 @@ func (l *Ledger) judge(s *survey, h header, segment int, offset int64) error {
 		return &UnknownCriticalError{Type: typ, Segment: filepath.Join(l.dir, segmentName(segment)), Offset: offset, Seq: h.seq}
 	}
 	return nil
+}
+
+// firstRunUID reads the run's UID from the payload of a first record.
+func firstRunUID(data []byte) string {
+	var first struct {
+		RunUID string `json:"runUID"`
+	}
+	if err := json.Unmarshal(data, &first); err != nil {
+		return ""
+	}
+	return first.RunUID
 }
 
 func foreignRun(dir, found, want string) error {

@@ -175,24 +175,25 @@ func (w *walker) examineTail(f File) (again bool, err error) {
 	if _, err := f.ReadAt(start, w.offset); err != nil {
 		return false, fmt.Errorf("reading ledger segment %s at offset %d: %w", w.path(), w.offset, err)
 	}
-	junk := w.offset
+	junk, search := w.offset, w.offset
 	missingNewline := false
 	if n, h, ok := intactPrefix(start); ok {
 		if n < len(start) && start[n] == '\n' {
 			return true, nil
 		}
+		search += int64(n)
 		if w.keepUnterminated && h.epoch >= w.chain.epoch {
 			if err := w.take(start[:n]); err != nil {
 				return false, err
 			}
-			junk += int64(n)
+			junk = search
 			w.offset = junk
 			missingNewline = true
 		}
 	} else if first, _, ended := bytes.Cut(start, []byte{'\n'}); w.chain.seq == 0 && ended && len(bytes.Trim(first, "\x00")) > 0 {
 		return false, w.corrupt(w.offset, "the first line is complete but is no intact record", adviceReport)
 	}
-	later, found, err := findLaterRecord(f, junk, size, w.chain)
+	later, found, err := findLaterRecord(f, search, size, w.chain)
 	if err != nil {
 		return false, fmt.Errorf("reading ledger segment %s: %w", w.path(), err)
 	}

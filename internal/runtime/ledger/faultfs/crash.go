@@ -80,12 +80,14 @@ func (c *crash) file(f *inode) *inode {
 	return out
 }
 
-// content chooses between the synced and the written content of a file.
+// content chooses between the synced and the written content of a file, and how much
+// of the written one is there. What they begin with in common is safe.
 func (c *crash) content(f *inode) []byte {
 	kept := 0
-	if bytes.HasPrefix(f.data, f.durable) {
-		kept = len(f.durable)
-	} else if c.coin() {
+	for kept < len(f.data) && kept < len(f.durable) && f.data[kept] == f.durable[kept] {
+		kept++
+	}
+	if kept < len(f.durable) && c.coin() {
 		return f.durable
 	}
 	data := bytes.Clone(f.data[:kept+c.random.IntN(len(f.data)-kept+1)])
