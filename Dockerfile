@@ -16,6 +16,7 @@ RUN go mod download
 
 COPY api/ api/
 COPY cmd/ cmd/
+COPY config/crd/ config/crd/
 COPY internal/ internal/
 RUN mkdir /out && CGO_ENABLED=0 GOOS=${TARGETOS} GOARCH=${TARGETARCH} \
     go build -trimpath -ldflags "-s -w -X belay.dev/belay/internal/version.version=${VERSION}" -o /out/ ./cmd/...

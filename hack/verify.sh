@@ -52,4 +52,14 @@ while IFS= read -r mod; do
 	fi
 done < <(git ls-files --cached --others --exclude-standard -- 'go.mod' '*/go.mod' | LC_ALL=C sort -u)
 
+# The image is built from the folders that the Dockerfile copies, and nothing here
+# builds it: a package that a command imports from elsewhere must be copied too.
+while IFS= read -r dir; do
+	dir=${dir#"$root"/}
+	if ! awk -v dir="$dir/" '$1 == "COPY" && $2 ~ /\/$/ && index(dir, $2) == 1 { found = 1 } END { exit !found }' Dockerfile; then
+		failed=yes
+		printf 'verify: the commands import %s, which the Dockerfile does not copy; add it there and to .dockerignore\n' "$dir" >&2
+	fi
+done < <(go list -deps -f '{{if .Module}}{{if .Module.Main}}{{.Dir}}{{end}}{{end}}' ./cmd/...)
+
 [ $failed = no ]
