@@ -4,16 +4,17 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"belay.dev/belay/internal/toolbox"
+	"belay.dev/belay/internal/version"
 )
 
 func main() {
@@ -21,6 +22,10 @@ func main() {
 	defer stop()
 	if err := root().ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
+		var failed *stepFailed
+		if errors.As(err, &failed) {
+			os.Exit(failed.code)
+		}
 		os.Exit(1)
 	}
 }
@@ -32,7 +37,7 @@ func root() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	command.AddCommand(serve(), install(), version(), limited())
+	command.AddCommand(serve(), install(), setup(), printVersion(), limited())
 	return command
 }
 
@@ -82,17 +87,47 @@ func install() *cobra.Command {
 	return command
 }
 
-func version() *cobra.Command {
+// stepFailed carries the exit code of a setup step.
+type stepFailed struct {
+	code int
+	err  error
+}
+
+func (f *stepFailed) Error() string { return f.err.Error() }
+func (f *stepFailed) Unwrap() error { return f.err }
+
+func setup() *cobra.Command {
+	step := toolbox.Setup{Stdout: os.Stdout, Stderr: os.Stderr}
+	command := &cobra.Command{
+		Use:   "setup --name NAME --marker FILE -- COMMAND [ARGUMENT...]",
+		Short: "Run a command that prepares the workspace, unless it has succeeded before",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(command *cobra.Command, arguments []string) error {
+			step.Command = arguments
+			code, err := step.Run(command.Context())
+			if err == nil && code != 0 {
+				err = fmt.Errorf("setup %s: the command ended with exit code %d", step.Name, code)
+			}
+			if err != nil {
+				return &stepFailed{code: code, err: err}
+			}
+			return nil
+		},
+	}
+	command.Flags().StringVar(&step.Name, "name", "", "name of the step")
+	command.Flags().StringVar(&step.Marker, "marker", "", "file that says that the step has succeeded")
+	_ = command.MarkFlagRequired("name")   // fails only for an unknown flag
+	_ = command.MarkFlagRequired("marker") // fails only for an unknown flag
+	return command
+}
+
+func printVersion() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
 		Args:  cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			text := "unknown"
-			if info, ok := debug.ReadBuildInfo(); ok {
-				text = info.Main.Version
-			}
-			_, err := fmt.Fprintln(command.OutOrStdout(), text)
+			_, err := fmt.Fprintln(command.OutOrStdout(), version.String())
 			return err
 		},
 	}

@@ -137,7 +137,7 @@ func (s *Supervisor) killTree(callID string, leader int) int {
 				return p.pid == leader
 			}
 			if call := tagOf(p.pid, tagCall); call != "" {
-				return call == callID && tagOf(p.pid, tagSpool) == s.spool.record.ID
+				return call == callID && tagOf(p.pid, tagSpool) == s.spool.id
 			}
 			return alone && p.ppid == self
 		})

@@ -150,12 +150,13 @@ func shell(command string) tools.Call {
 // eventually polls until the condition holds.
 func eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.After(10 * time.Second)
 	for !condition() {
-		if time.Now().After(deadline) {
+		select {
+		case <-deadline:
 			t.Fatalf("not in time: %s", what)
+		case <-time.After(2 * time.Millisecond):
 		}
-		time.Sleep(2 * time.Millisecond)
 	}
 }
 

@@ -93,13 +93,17 @@ func runShell(ctx context.Context, config Config, supervisor *Supervisor, shell 
 	r, err := supervisor.runCommand(ctx, command{
 		callID: call.callID, argv: argv, dir: dir, timeout: limit,
 		env: commandEnv(config, arguments.Env, map[string]string{
-			tagCall: call.callID, tagBoot: supervisor.bootID, tagSpool: supervisor.spool.record.ID,
+			tagCall: call.callID, tagBoot: supervisor.bootID, tagSpool: supervisor.spool.id,
 		}),
 	})
 	if err != nil {
 		return tools.Failure(tools.KindExecutionFailed, fmt.Sprintf("The command was not executed: %v", err))
 	}
-	return r.outcome(call.callID, limit)
+	outcome := r.outcome(call.callID, limit)
+	if err := supervisor.spool.keepOutput(call.callID, r.output.stored, outcome.Truncated != nil, config.MaxSpoolBytes); err != nil {
+		config.Logger.Warn("old output could not be removed", "error", err)
+	}
+	return outcome
 }
 
 // shellLimit is the shorter of the run's limit for the call and the one that

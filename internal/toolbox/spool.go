@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -54,10 +55,14 @@ type spoolRecord struct {
 
 // spool is the directory of the jobs' records. One process at a time has it.
 type spool struct {
-	dir    string
-	lock   *os.File
+	dir  string
+	id   string
+	lock *os.File
+
+	mu     sync.Mutex
 	record spoolRecord
-	self   os.FileInfo
+	self   os.FileInfo  // of the record's file
+	kept   []keptOutput // oldest first
 }
 
 // errStaleEpoch means that the workspace belongs to a later epoch already.
@@ -92,8 +97,9 @@ func openSpool(workspace, run string, epoch int64, witness string) (_ *spool, er
 	if err := s.load(run, epoch, witness); err != nil {
 		return nil, err
 	}
-	if s.self, err = os.Lstat(filepath.Join(s.dir, spoolFile)); err != nil {
-		return nil, fmt.Errorf("spool: %w", err)
+	s.id = s.record.ID
+	if s.kept, err = s.keptOutputs(); err != nil {
+		return nil, err
 	}
 	return s, nil
 }
@@ -130,13 +136,23 @@ func (s *spool) load(run string, epoch int64, witness string) error {
 	return nil
 }
 
-func (s *spool) save() error { return writeDurably(s.dir, spoolFile, s.record) }
+func (s *spool) save() (err error) {
+	if err := writeDurably(s.dir, spoolFile, s.record); err != nil {
+		return err
+	}
+	if s.self, err = os.Lstat(filepath.Join(s.dir, spoolFile)); err != nil {
+		return fmt.Errorf("spool: %w", err)
+	}
+	return nil
+}
 
 func (s *spool) close() error { return s.lock.Close() }
 
 // intact reports whether the absence of a call proves anything. The marker
 // file must be the very one that was there when the spool was opened.
 func (s *spool) intact() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.record.Lost {
 		return false
 	}
@@ -273,14 +289,8 @@ func randomID() string {
 
 // raiseEpoch records that a runner of a higher epoch has come.
 func (s *spool) raiseEpoch(epoch int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.record.Epoch = epoch
-	if err := s.save(); err != nil {
-		return err
-	}
-	self, err := os.Lstat(filepath.Join(s.dir, spoolFile))
-	if err != nil {
-		return fmt.Errorf("spool: %w", err)
-	}
-	s.self = self
-	return nil
+	return s.save()
 }

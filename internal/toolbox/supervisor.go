@@ -84,7 +84,7 @@ func (s *Supervisor) killLeftovers() int {
 	find := func() []process {
 		self := os.Getpid()
 		return family(scanProcesses(), func(p process) bool {
-			return p.pid != self && !p.dead() && tagOf(p.pid, tagSpool) == s.spool.record.ID
+			return p.pid != self && !p.dead() && tagOf(p.pid, tagSpool) == s.spool.id
 		})
 	}
 	return killAll(context.Background(), s.config.Clock, find, s.launcher.reap)

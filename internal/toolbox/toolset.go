@@ -15,7 +15,7 @@ const fileTimeout = 60 * time.Second
 // toolset is what the toolbox offers, in the order in which it is listed.
 func toolset(config Config, supervisor *Supervisor, root *os.Root) []tool {
 	files := &files{root: root, base: config.Workspace}
-	set := []tool{readTool(files), writeTool(files)}
+	set := []tool{readTool(files), writeTool(files), editTool(files), grepTool(files), globTool(files)}
 	if shell := findShell(config); shell != "" {
 		set = append(set, shellTool(config, supervisor, shell))
 	}
