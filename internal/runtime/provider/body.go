@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"belay.dev/belay/internal/runtime/failure"
-	"belay.dev/belay/internal/runtime/message"
 )
 
 // Body builds a JSON object field by field, in the order of the calls, so that equal requests have equal bytes.
@@ -93,78 +91,4 @@ func Marshal(v any) ([]byte, error) {
 		return nil, err
 	}
 	return bytes.TrimRight(buf.Bytes(), "\n"), nil
-}
-
-// ReplayArguments returns a call's arguments as they may be sent: a JSON object, without lone surrogates, which are
-// valid in a JSON text and in no UTF-8 string that a server would make of it.
-func ReplayArguments(arguments json.RawMessage) json.RawMessage {
-	if !IsJSONObject(arguments) {
-		return json.RawMessage("{}")
-	}
-	return replaceLoneSurrogates(arguments)
-}
-
-// IsJSONObject tells whether the bytes are one valid JSON object, as a call's arguments must be.
-func IsJSONObject(raw []byte) bool {
-	trimmed := bytes.TrimSpace(raw)
-	return len(trimmed) > 0 && trimmed[0] == '{' && json.Valid(trimmed)
-}
-
-// replaceLoneSurrogates writes \ufffd over each \ud800–\udfff escape that is no half of a pair.
-func replaceLoneSurrogates(raw json.RawMessage) json.RawMessage {
-	var out []byte
-	for i := 0; i+1 < len(raw); {
-		if raw[i] != '\\' {
-			i++
-			continue
-		}
-		unit, ok := surrogate(raw[i:])
-		if !ok {
-			i += 2
-			continue
-		}
-		if next, ok := surrogate(raw[i+6:]); unit < 0xdc00 && ok && next >= 0xdc00 {
-			i += 12
-			continue
-		}
-		if out == nil {
-			out = bytes.Clone(raw)
-		}
-		copy(out[i:], `\ufffd`)
-		i += 6
-	}
-	if out == nil {
-		return raw
-	}
-	return out
-}
-
-// surrogate reads an escape \udXXX at the beginning of raw.
-func surrogate(raw []byte) (rune, bool) {
-	if len(raw) < 6 || raw[0] != '\\' || raw[1] != 'u' {
-		return 0, false
-	}
-	var unit rune
-	for _, c := range raw[2:6] {
-		digit := bytes.IndexByte([]byte("0123456789abcdef"), c|0x20)
-		if digit < 0 {
-			return 0, false
-		}
-		unit = unit<<4 | rune(digit)
-	}
-	return unit, unit >= 0xd800 && unit <= 0xdfff
-}
-
-// NewCall returns a call as a decoder found it, without an ID. No arguments at all are an empty object, as models write
-// a call without parameters; anything else that is no JSON object is kept raw.
-func NewCall(name, arguments string) *message.Call {
-	trimmed := strings.TrimSpace(arguments)
-	switch {
-	case trimmed == "":
-		return &message.Call{Name: name, Arguments: json.RawMessage("{}")}
-	case IsJSONObject([]byte(trimmed)):
-		return &message.Call{Name: name, Arguments: json.RawMessage(trimmed)}
-	default:
-		return &message.Call{Name: name, Arguments: json.RawMessage("{}"), RawArguments: arguments}
-	}
 }

@@ -8,6 +8,7 @@ import (
 	"belay.dev/belay/internal/runtime/failure"
 	"belay.dev/belay/internal/runtime/message"
 	"belay.dev/belay/internal/runtime/provider"
+	"belay.dev/belay/internal/runtime/provider/lenient"
 	"belay.dev/belay/internal/runtime/sse"
 )
 
@@ -64,7 +65,7 @@ func (d *decoder) Decode(e sse.Event) (provider.Step, error) {
 	if err := json.Unmarshal(data, &c); err != nil {
 		return provider.Step{}, malformed("an event is not the JSON of a chat completion chunk")
 	}
-	if present(c.Error) || c.Object == "error" {
+	if lenient.Present(c.Error) || c.Object == "error" {
 		return provider.Step{Failed: true}, nil
 	}
 	return d.chunk(c)
@@ -88,10 +89,10 @@ func (d *decoder) chunk(c chunk) (provider.Step, error) {
 		if choice.Index != 0 {
 			continue
 		}
-		if present(choice.Error) {
+		if lenient.Present(choice.Error) {
 			return provider.Step{Failed: true}, nil
 		}
-		if present(choice.ContentFilterResults.Error) {
+		if lenient.Present(choice.ContentFilterResults.Error) {
 			d.warn("the provider's content filter was down and did not check the answer")
 		}
 		progress, err := d.delta(&choice.Delta)

@@ -5,7 +5,6 @@
 package openaichat
 
 import (
-	"belay.dev/belay/internal/runtime/message"
 	"belay.dev/belay/internal/runtime/provider"
 	"belay.dev/belay/internal/runtime/route"
 )
@@ -21,18 +20,9 @@ func (Dialect) Name() route.Dialect { return route.OpenAIChat }
 // NewDecoder returns a decoder for one answer of the target.
 func (Dialect) NewDecoder(target provider.Target) provider.Decoder {
 	return &decoder{
-		scope:         scopeOf(target),
+		scope:         provider.ScopeOf(target),
 		acceptMissing: target.MissingFinishReason == provider.MissingFinishAccept,
 		outputCap:     target.MaxOutputTokens,
-	}
-}
-
-// scopeOf is the issuer of what the target mints.
-func scopeOf(target provider.Target) message.Scope {
-	return message.Scope{
-		Route:   string(target.Route.Name()),
-		Dialect: string(target.Route.Dialect),
-		Model:   target.Route.Model,
 	}
 }
 

@@ -10,9 +10,6 @@ import (
 	"belay.dev/belay/internal/runtime/provider"
 )
 
-// controlMarker opens a note of the runtime, so that the model does not take it for the user's words.
-const controlMarker = "[Note from the runtime, not from the user]\n"
-
 type wireMessage struct {
 	Role             string     `json:"role"`
 	Content          any        `json:"content"` // string, []wirePart or null
@@ -65,7 +62,7 @@ func (Dialect) Render(target provider.Target, req provider.Request) (provider.Re
 	if err != nil {
 		return provider.Rendered{}, err
 	}
-	r := renderer{target: target, scope: scopeOf(target)}
+	r := renderer{target: target, scope: provider.ScopeOf(target)}
 	if req.System != "" {
 		r.messages = append(r.messages, wireMessage{Role: "system", Content: req.System})
 	}
@@ -119,12 +116,8 @@ func outputCapField(target provider.Target, body *provider.Body) string {
 func toolList(tools []provider.Tool) []wireTool {
 	list := make([]wireTool, 0, len(tools))
 	for _, t := range tools {
-		schema := t.InputSchema
-		if !provider.IsJSONObject(schema) {
-			schema = json.RawMessage(`{"type":"object"}`)
-		}
 		list = append(list, wireTool{Type: "function",
-			Function: wireToolSpec{Name: t.Name, Description: t.Description, Parameters: schema}})
+			Function: wireToolSpec{Name: t.Name, Description: t.Description, Parameters: provider.InputSchema(t)}})
 	}
 	return list
 }
@@ -142,7 +135,7 @@ func (r *renderer) add(m message.Message) error {
 	case message.RoleUser:
 		return r.addUser("", m.Blocks)
 	case message.RoleControl:
-		return r.addUser(controlMarker, m.Blocks)
+		return r.addUser(provider.ControlMarker, m.Blocks)
 	case message.RoleAssistant:
 		r.addAssistant(m)
 		return nil
@@ -207,17 +200,8 @@ func userContent(parts []wirePart) any {
 }
 
 func (r *renderer) image(media *message.Media) (wirePart, error) {
-	switch {
-	case media == nil:
-		return wirePart{}, failure.Causef(failure.InvalidRequest, "the trajectory has an empty media block")
-	case !r.target.Images:
-		return wirePart{}, failure.Causef(failure.InvalidRequest,
-			"the conversation holds an image and leg %q does not declare the image capability", r.target.Leg)
-	case !strings.HasPrefix(media.MIMEType, "image/"):
-		return wirePart{}, failure.Causef(failure.InvalidRequest,
-			"the conversation holds media of the type %q, and only images can be sent to leg %q", media.MIMEType, r.target.Leg)
-	case len(media.Data) == 0:
-		return wirePart{}, failure.Causef(failure.InvalidRequest, "the image %s of the conversation was not loaded", media.Blob.SHA256)
+	if err := provider.CheckImage(r.target, media); err != nil {
+		return wirePart{}, err
 	}
 	data := base64.StdEncoding.EncodeToString(media.Data)
 	r.media++
@@ -235,7 +219,7 @@ func (r *renderer) addAssistant(m message.Message) {
 		case message.BlockCall:
 			if b.Call != nil {
 				out.ToolCalls = append(out.ToolCalls, wireCall{ID: b.Call.ID, Type: "function", Function: wireFunction{
-					Name: b.Call.Name, Arguments: string(provider.ReplayArguments(b.Call.Arguments))}})
+					Name: provider.ReplayName(b.Call.Name), Arguments: string(provider.ReplayArguments(b.Call.Arguments))}})
 			}
 		case message.BlockThinking, message.BlockResult, message.BlockMedia:
 		}
@@ -292,7 +276,7 @@ func (r *renderer) addResults(m message.Message) error {
 			if err != nil {
 				return err
 			}
-			images = append(images, wirePart{Type: "text", Text: controlMarker + "Image from the result of " + b.Result.Name + ":"}, part)
+			images = append(images, wirePart{Type: "text", Text: provider.ControlMarker + "Image from the result of " + b.Result.Name + ":"}, part)
 		}
 	}
 	r.appendUser(images)

@@ -4,14 +4,16 @@ import (
 	"bytes"
 	"encoding/json"
 	"strings"
+
+	"belay.dev/belay/internal/runtime/provider/lenient"
 )
 
 // The wire structs hold only what is read. Fields whose type differs between servers are lenient, so that a detail
 // nobody needs does not cost an answer.
 
 type chunk struct {
-	ID      lenientString   `json:"id"`
-	Object  lenientString   `json:"object"`
+	ID      lenient.String  `json:"id"`
+	Object  lenient.String  `json:"object"`
 	Error   json.RawMessage `json:"error"`
 	Choices []choice        `json:"choices"`
 	Usage   *usage          `json:"usage"`
@@ -21,9 +23,9 @@ type chunk struct {
 }
 
 type choice struct {
-	Index                lenientInt          `json:"index"`
+	Index                lenient.Int         `json:"index"`
 	Delta                delta               `json:"delta"`
-	FinishReason         lenientString       `json:"finish_reason"`
+	FinishReason         lenient.String      `json:"finish_reason"`
 	Error                json.RawMessage     `json:"error"`
 	ContentFilterResults contentFilterResult `json:"content_filter_results"`
 }
@@ -33,12 +35,12 @@ type contentFilterResult struct {
 }
 
 type delta struct {
-	Content          content       `json:"content"`
-	Refusal          lenientString `json:"refusal"`
-	ReasoningContent lenientString `json:"reasoning_content"`
-	Reasoning        lenientString `json:"reasoning"`
-	ToolCalls        []callDelta   `json:"tool_calls"`
-	FunctionCall     *function     `json:"function_call"`
+	Content          content        `json:"content"`
+	Refusal          lenient.String `json:"refusal"`
+	ReasoningContent lenient.String `json:"reasoning_content"`
+	Reasoning        lenient.String `json:"reasoning"`
+	ToolCalls        []callDelta    `json:"tool_calls"`
+	FunctionCall     *function      `json:"function_call"`
 }
 
 const (
@@ -47,51 +49,27 @@ const (
 )
 
 type callDelta struct {
-	Index    *lenientInt   `json:"index"`
-	ID       lenientString `json:"id"`
-	Function function      `json:"function"`
+	Index    *lenient.Int   `json:"index"`
+	ID       lenient.String `json:"id"`
+	Function function       `json:"function"`
 }
 
 type function struct {
-	Name      lenientString `json:"name"`
-	Arguments arguments     `json:"arguments"`
+	Name      lenient.String `json:"name"`
+	Arguments arguments      `json:"arguments"`
 }
 
 type usage struct {
-	PromptTokens        lenientInt `json:"prompt_tokens"`
-	CompletionTokens    lenientInt `json:"completion_tokens"`
-	PromptCacheHit      lenientInt `json:"prompt_cache_hit_tokens"`
+	PromptTokens        lenient.Int `json:"prompt_tokens"`
+	CompletionTokens    lenient.Int `json:"completion_tokens"`
+	PromptCacheHit      lenient.Int `json:"prompt_cache_hit_tokens"`
 	PromptTokensDetails struct {
-		CachedTokens     lenientInt `json:"cached_tokens"`
-		CacheWriteTokens lenientInt `json:"cache_write_tokens"`
+		CachedTokens     lenient.Int `json:"cached_tokens"`
+		CacheWriteTokens lenient.Int `json:"cache_write_tokens"`
 	} `json:"prompt_tokens_details"`
 	CompletionTokensDetails struct {
-		ReasoningTokens lenientInt `json:"reasoning_tokens"`
+		ReasoningTokens lenient.Int `json:"reasoning_tokens"`
 	} `json:"completion_tokens_details"`
-}
-
-// lenientString is a JSON string; null and every other type are empty.
-type lenientString string
-
-func (s *lenientString) UnmarshalJSON(raw []byte) error {
-	if len(raw) == 0 || raw[0] != '"' {
-		*s = ""
-		return nil
-	}
-	return json.Unmarshal(raw, (*string)(s))
-}
-
-// lenientInt is a JSON number without its fraction; null and every other type are 0.
-type lenientInt int64
-
-func (n *lenientInt) UnmarshalJSON(raw []byte) error {
-	var f float64
-	if json.Unmarshal(raw, &f) != nil || f < 0 || f > 1<<53 {
-		*n = 0
-		return nil
-	}
-	*n = lenientInt(f)
-	return nil
 }
 
 // arguments is a piece of a call's arguments. Some servers send the object itself in place of a string.
@@ -124,8 +102,8 @@ func (c *content) UnmarshalJSON(raw []byte) error {
 		return nil
 	}
 	var parts []struct {
-		Type     lenientString   `json:"type"`
-		Text     lenientString   `json:"text"`
+		Type     lenient.String  `json:"type"`
+		Text     lenient.String  `json:"text"`
 		Thinking json.RawMessage `json:"thinking"`
 	}
 	if err := json.Unmarshal(raw, &parts); err != nil {
@@ -141,13 +119,4 @@ func (c *content) UnmarshalJSON(raw []byte) error {
 	}
 	c.text, c.thinking = text.String(), thinking.String()
 	return nil
-}
-
-// present tells whether an error field says anything.
-func present(raw json.RawMessage) bool {
-	switch string(raw) {
-	case "", "null", "false", `""`:
-		return false
-	}
-	return true
 }
