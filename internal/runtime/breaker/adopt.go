@@ -32,12 +32,10 @@ type Shared struct {
 
 func (s Shared) tripped() bool { return s.Position == Open || s.Position == HalfOpen }
 
-// ProbeResult is how far a shared probe has come.
+// ProbeResult is what a shared probe found. It is empty while the probe is under way.
 type ProbeResult string
 
 const (
-	// ProbeStarted means that the probe was sent.
-	ProbeStarted ProbeResult = "Started"
 	// ProbeSucceeded means that the route answered.
 	ProbeSucceeded ProbeResult = "Succeeded"
 	// ProbeFailed means that the route failed again.
@@ -97,8 +95,7 @@ func (e *entry) reset(prev *Shared, next Shared) {
 	}
 	fresh := State{
 		Generation:      e.local.Generation + 1,
-		LastKind:        e.local.LastKind,
-		LastFailureTime: e.local.LastFailureTime,
+		LastFailure:     e.local.LastFailure,
 		LastSuccessTime: e.local.LastSuccessTime,
 	}
 	if !healed {
@@ -222,12 +219,12 @@ type Level struct {
 	// Generation is the shared generation that the levels were counted in; 0 before any was seen.
 	Generation       int64
 	ConsecutiveBlind int
-	LastKind         failure.Kind
-	LastFailureTime  time.Time
+	LastFailure      LastFailure
 	LastSuccessTime  time.Time
 	CoolUntil        time.Time
-	ProbeToken       string
-	ProbeResult      ProbeResult
+	// ProbeToken is the last shared probe that this run began, and ProbeResult what it found.
+	ProbeToken  string
+	ProbeResult ProbeResult
 }
 
 // Level returns the levels of a route.
@@ -238,8 +235,7 @@ func (s *Set) Level(name route.Name) Level {
 	}
 	l := Level{
 		ConsecutiveBlind: e.local.Failures,
-		LastKind:         e.local.LastKind,
-		LastFailureTime:  e.local.LastFailureTime,
+		LastFailure:      e.local.LastFailure,
 		LastSuccessTime:  e.local.LastSuccessTime,
 		CoolUntil:        e.local.CoolUntil,
 		ProbeToken:       e.probeToken,

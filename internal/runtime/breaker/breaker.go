@@ -103,9 +103,20 @@ type State struct {
 	// ProbeUntil is the end of the running probe's lease; zero if none runs.
 	ProbeUntil time.Time `json:"probeUntil,omitzero"`
 
-	LastKind        failure.Kind `json:"lastKind,omitempty"`
-	LastFailureTime time.Time    `json:"lastFailureTime,omitzero"`
-	LastSuccessTime time.Time    `json:"lastSuccessTime,omitzero"`
+	LastFailure     LastFailure `json:"lastFailure,omitzero"`
+	LastSuccessTime time.Time   `json:"lastSuccessTime,omitzero"`
+}
+
+// LastFailure is the newest failure that says something about a route. The zero value is none.
+type LastFailure struct {
+	Kind       failure.Kind `json:"kind,omitempty"`
+	HTTPStatus int          `json:"httpStatus,omitempty"`
+	Code       string       `json:"code,omitempty"`
+	Time       time.Time    `json:"time,omitzero"`
+}
+
+func (r Result) seen(now time.Time) LastFailure {
+	return LastFailure{Kind: r.Kind, HTTPStatus: r.HTTPStatus, Code: r.Code, Time: now}
 }
 
 // Tripped tells that the breaker is open or half-open.
@@ -157,7 +168,7 @@ type Verdict struct {
 // Allow judges a route. It changes nothing: Begin takes the slot of a probe.
 func Allow(cfg Config, s State, now time.Time) Verdict {
 	s = s.Observe(cfg, now)
-	v := Verdict{Position: s.Position(cfg, now), Kind: s.LastKind}
+	v := Verdict{Position: s.Position(cfg, now), Kind: s.LastFailure.Kind}
 	switch v.Position {
 	case Closed:
 		v.Allowed = true
@@ -202,7 +213,7 @@ func Record(cfg Config, s State, e Event, now time.Time) State {
 		return s
 	}
 	if e.Outcome != Success && e.Outcome != Neutral {
-		s.LastKind, s.LastFailureTime = e.Kind, now
+		s.LastFailure = e.seen(now)
 	}
 	switch e.Outcome {
 	case Success:
@@ -228,7 +239,7 @@ func Record(cfg Config, s State, e Event, now time.Time) State {
 // flight keeps its slot.
 func CoolSibling(s State, r Result, now time.Time) State {
 	s.QuotaStreak++
-	s.LastKind, s.LastFailureTime = r.Kind, now
+	s.LastFailure = r.seen(now)
 	return s.cool(r.Wait, doubled(quotaCooldownBase, s.QuotaStreak, quotaCooldownMax), now)
 }
 
@@ -240,8 +251,7 @@ func (s State) succeeded(now time.Time) State {
 	}
 	return State{
 		Generation:      s.Generation + 1,
-		LastKind:        s.LastKind,
-		LastFailureTime: s.LastFailureTime,
+		LastFailure:     s.LastFailure,
 		LastSuccessTime: now,
 	}
 }

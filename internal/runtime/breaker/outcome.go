@@ -27,6 +27,9 @@ type Result struct {
 	Outcome Outcome
 	// Kind is the failure's kind, empty for Success.
 	Kind failure.Kind
+	// HTTPStatus and Code are the failure's, for whoever looks at the route; 0 and empty if it had none.
+	HTTPStatus int
+	Code       string
 	// Wait is the provider's hint when to come back; 0 for none.
 	Wait time.Duration
 }
@@ -36,7 +39,7 @@ func ResultOf(f *failure.Failure) Result {
 	if f == nil {
 		return Result{Outcome: Success}
 	}
-	r := Result{Kind: f.Kind}
+	r := Result{Kind: f.Kind, HTTPStatus: f.HTTPStatus, Code: f.Code}
 	if f.Wait != nil {
 		r.Wait = f.Wait.Duration
 	}

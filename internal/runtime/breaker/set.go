@@ -24,7 +24,7 @@ type entry struct {
 	shared     *Shared
 	// Once the shared breaker has been open for much longer than it should, the run probes by itself: see adopt.go.
 	away away
-	// probeToken and probeResult are the last shared probe that was this run's, as published.
+	// probeToken and probeResult are the last shared probe that this run began, as published.
 	probeToken  string
 	probeResult ProbeResult
 }
@@ -144,7 +144,7 @@ func (s *Set) Begin(name route.Name, now time.Time) (Permit, bool) {
 	p := Permit{Route: name, Position: v.Position, Probe: v.Probe}
 	if v.Probe && e.shared != nil && e.grantHolds(now) {
 		p.token = e.shared.ProbeToken
-		e.probeToken, e.probeResult = p.token, ProbeStarted
+		e.probeToken, e.probeResult = p.token, ""
 	} else if v.Probe && e.awayOpens(now) {
 		p.away = true
 		e.away.probing = true

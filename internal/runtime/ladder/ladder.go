@@ -52,6 +52,15 @@ func (l Ladder) Find(name string) (Leg, bool) {
 	return l.Legs[i], true
 }
 
+// Routes returns the route of each leg, in the legs' order.
+func (l Ladder) Routes() []route.Route {
+	routes := make([]route.Route, 0, len(l.Legs))
+	for _, leg := range l.Legs {
+		routes = append(routes, leg.Route)
+	}
+	return routes
+}
+
 // Retry bounds the requests to one leg, and those of one turn.
 type Retry struct {
 	// MaxRetries is the number of retries at one leg in one walk, after the first try. Default 5.
