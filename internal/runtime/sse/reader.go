@@ -20,7 +20,7 @@ const (
 
 // Limits bound what a stream may make its reader hold or read.
 type Limits struct {
-	// MaxEventBytes bounds one event, its field names and comments included. Default 8 MiB.
+	// MaxEventBytes bounds one event: all of its bytes, comments included. Default 8 MiB.
 	MaxEventBytes int
 	// MaxStreamBytes bounds the whole stream, comments included. Default 64 MiB.
 	MaxStreamBytes int64
