@@ -215,6 +215,9 @@ func TestKilledWriterLosesNothingAcknowledged(t *testing.T) {
 		for range random.IntN(12) {
 			lines = append(lines, w.line(t))
 		}
+		if round%2 == 1 {
+			awaitHalfARecord(t, dir)
+		}
 		if err := w.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
@@ -255,6 +258,24 @@ func TestKilledWriterLosesNothingAcknowledged(t *testing.T) {
 		t.Error("no kill came within a record: the test does not test what it should")
 	}
 	t.Logf("%d barriers acknowledged, %d kills came within a record", len(acknowledged), torn)
+}
+
+// awaitHalfARecord returns when the newest segment was seen without a newline at its
+// end, as it is for most of the time that the child writes.
+func awaitHalfARecord(t *testing.T, dir string) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
+		segments, err := filepath.Glob(filepath.Join(dir, "ledger*.jsonl"))
+		if err != nil || len(segments) == 0 {
+			t.Fatalf("segments %v, %v", segments, err)
+		}
+		// "ledger-000002.jsonl" sorts before "ledger.jsonl".
+		newest := segments[max(len(segments)-2, 0)]
+		if data := readTestFile(t, newest); len(data) > 0 && data[len(data)-1] != '\n' {
+			return
+		}
+	}
+	t.Fatal("the writer never wrote half a record")
 }
 
 func TestKilledWriterReleasesTheLock(t *testing.T) {
