@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"context"
+	"io"
 	"log/slog"
 
 	"github.com/spf13/cobra"
@@ -8,7 +10,8 @@ import (
 	"belay.dev/belay/internal/toolbox"
 )
 
-// newToolbox is the child process that `belay run` starts for its workspace.
+// newToolbox is the child process that `belay run` starts for its workspace. It ends when its input does, so that it
+// does not outlive a parent that is killed.
 func newToolbox() *cobra.Command {
 	config := toolbox.Config{ClientUID: -1}
 	command := &cobra.Command{
@@ -18,7 +21,13 @@ func newToolbox() *cobra.Command {
 		Args:   cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			config.Logger = slog.New(slog.NewTextHandler(command.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-			return toolbox.Serve(command.Context(), config)
+			ctx, cancel := context.WithCancel(command.Context())
+			defer cancel()
+			go func() {
+				_, _ = io.Copy(io.Discard, command.InOrStdin()) // only its end matters
+				cancel()
+			}()
+			return toolbox.Serve(ctx, config)
 		},
 	}
 	flags := command.Flags()

@@ -1,0 +1,123 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+	"k8s.io/utils/clock"
+
+	"belay.dev/belay/internal/local"
+	"belay.dev/belay/internal/runtime/ledger"
+	"belay.dev/belay/internal/runtime/ledger/record"
+	"belay.dev/belay/internal/runtime/loop"
+	"belay.dev/belay/internal/runtime/tools"
+)
+
+func newRun() *cobra.Command {
+	options := local.Options{Clock: clock.RealClock{}}
+	command := &cobra.Command{
+		Use:   "run -f FILE...",
+		Short: "Run an AgentRun without a cluster, or go on with it",
+		Long: `run carries an AgentRun on until it ends, parks or is interrupted. The files hold the AgentRun, its RouteLadder, and the
+Secrets and ConfigMaps that they refer to. The ledger is kept in DATA-DIR/NAMESPACE/NAME; the same command goes on where
+the last one stopped, also after a crash. What happens is told on stderr; the run's answer is printed on stdout.
+
+This is no sandbox: commands of the model run as you. They are offered only with --allow-shell.`,
+		Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			program, err := os.Executable()
+			if err != nil {
+				return fmt.Errorf("find the belay program itself: %w", err)
+			}
+			options.Program = program
+			options.Stdin = command.InOrStdin()
+			options.Progress = command.ErrOrStderr()
+			return run(command.Context(), options, command.OutOrStdout())
+		},
+	}
+	flags := command.Flags()
+	flags.StringArrayVarP(&options.Files, "filename", "f", nil, "manifest: a file, a folder, or - for stdin; repeatable")
+	flags.StringVar(&options.Run, "run", "", "name of the AgentRun, if the files have several")
+	flags.StringArrayVar(&options.Credentials, "credential", nil, "name/key=ENVVAR: take a key of a Secret from the environment; repeatable")
+	flags.StringVar(&options.DataDir, "data-dir", ".belay", "directory of the ledgers")
+	flags.StringVar(&options.Workspace, "workspace", ".", "directory that the tools work in")
+	flags.BoolVar(&options.AllowShell, "allow-shell", false, "offer the shell tool: the model's commands run as you")
+	flags.BoolVar(&options.Fresh, "fresh", false, "start over; the old ledger is kept under another name")
+	flags.Int64Var(&options.BallastBytes, "ballast-bytes", ledger.DefaultBallastBytes, "space reserved for the last records on a full disk; 0 reserves none")
+	_ = command.MarkFlagRequired("filename") // fails only for an unknown flag
+	return command
+}
+
+func run(ctx context.Context, options local.Options, stdout io.Writer) error {
+	ctx, cancel := withCause(ctx, loop.ErrShutdown)
+	defer cancel(nil)
+	result, err := local.Run(ctx, options)
+	if err != nil {
+		return &exit{code: codeOf(err), err: err}
+	}
+	local.Usage(options.Progress, &result.State.Account)
+	fmt.Fprintf(options.Progress, "ledger: %s\n", result.Dir)
+	switch {
+	case result.Finished != nil:
+		if result.Finished.Text != "" {
+			fmt.Fprintln(stdout, result.Finished.Text)
+		}
+		return ended(result.Finished)
+	case result.Parked != nil:
+		return &exit{code: CodeParked}
+	default:
+		fmt.Fprintln(options.Progress, "stopped; the same command goes on with the run")
+		return &exit{code: CodeSuspended}
+	}
+}
+
+func ended(end *record.RunEnd) error {
+	switch loop.Reason(end.Reason) {
+	case loop.Completed:
+		return nil
+	case loop.OutcomeUnknown:
+		return &exit{code: CodeOutcomeUnknown}
+	default:
+		return &exit{code: CodeEnded}
+	}
+}
+
+// codeOf is the exit code of a run that could not go on.
+func codeOf(err error) Code {
+	var (
+		input     *local.InputError
+		contract  *loop.ContractError
+		corrupt   *ledger.CorruptError
+		regressed *ledger.RegressedError
+		unknown   *ledger.UnknownCriticalError
+		blob      *ledger.BlobError
+		locked    *ledger.LockedError
+		fenced    *ledger.FencedError
+		unwritten *ledger.UnwritableError
+	)
+	switch {
+	case errors.As(err, &input), errors.As(err, &contract):
+		return CodeUsage
+	case errors.As(err, &corrupt), errors.As(err, &regressed), errors.As(err, &unknown), errors.As(err, &blob), errors.Is(err, ledger.ErrNewerVersion):
+		return CodeLedgerDamaged
+	case errors.As(err, &locked), errors.As(err, &fenced), errors.Is(err, tools.ErrFenced):
+		return CodeFenced
+	case errors.As(err, &unwritten):
+		return CodeUsage
+	}
+	return CodeRetryable
+}
+
+// withCause ends the returned context with a cause of its own when ctx ends.
+func withCause(ctx context.Context, cause error) (context.Context, context.CancelCauseFunc) {
+	out, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { cancel(cause) })
+	return out, func(err error) {
+		stop()
+		cancel(err)
+	}
+}
