@@ -11,6 +11,9 @@ import (
 // is there to act.
 const minAwayGrace = 60 * time.Second
 
+// halfOpenRecheck is how long a run expects another's probe to take, again and again.
+const halfOpenRecheck = 60 * time.Second
+
 // Shared is what the cluster knows about a route, as one run sees it.
 type Shared struct {
 	// UID identifies the object that holds it; a new object starts over.
@@ -72,6 +75,7 @@ func (s *Set) Adopt(name route.Name, next Shared, now time.Time, jitter float64)
 	}
 	renewed := prev == nil || prev.UID != next.UID || prev.Generation != next.Generation
 	if renewed {
+		e.sharedSeen = now
 		e.reset(prev, next)
 	}
 	if renewed || !e.away.scheduled || !prev.sameWindow(next) {
@@ -165,8 +169,10 @@ func (e *entry) sharedUntil(now time.Time) time.Time {
 	if until := later(sh.OpenUntil, sh.CoolUntil); sh.Position == Open && now.Before(until) {
 		return until
 	}
-	if sh.Position == HalfOpen && now.Before(sh.ProbeExpires) {
-		return sh.ProbeExpires
+	if sh.Position == HalfOpen && now.Before(e.away.at) {
+		// Another's probe may settle it at any moment. The lease's end would make a run park that need only wait a little.
+		rounds := now.Sub(e.sharedSeen)/halfOpenRecheck + 1
+		return earlier(e.away.at, e.sharedSeen.Add(rounds*halfOpenRecheck))
 	}
 	return e.away.at
 }

@@ -22,6 +22,7 @@ type entry struct {
 	credential string
 	local      State
 	shared     *Shared
+	sharedSeen time.Time
 	// Once the shared breaker has been open for much longer than it should, the run probes by itself: see adopt.go.
 	away away
 	// probeToken and probeResult are the last shared probe that this run began, as published.

@@ -95,11 +95,11 @@ func TestTheStricterOfLocalAndSharedIsObeyed(t *testing.T) {
 		{"both cooling: the later end", []Result{informed(time.Minute)}, Shared{Generation: 1, Position: Cooling, CoolUntil: at(10)}, at(1),
 			Verdict{Position: Cooling, Until: at(60), Kind: "RateLimited"}},
 		{"half-open with another's probe", nil, Shared{Generation: 3, Position: HalfOpen, ProbeExpires: at(90)}, at(1),
-			Verdict{Position: HalfOpen, Until: at(90)}},
+			Verdict{Position: HalfOpen, Until: at(60)}},
 		{"half-open with our probe", nil, Shared{Generation: 3, Position: HalfOpen, ProbeToken: "t", ProbeExpires: at(90)}, at(1),
 			Verdict{Position: HalfOpen, Allowed: true, Probe: true}},
 		{"our probe has expired", nil, Shared{Generation: 3, Position: HalfOpen, ProbeToken: "t", ProbeExpires: at(1)}, at(1),
-			Verdict{Position: HalfOpen, Until: at(61)}},
+			Verdict{Position: HalfOpen, Until: at(60)}},
 		{"forced open without an end", nil, Shared{Generation: 3, Position: Open, Forced: true}, at(86400),
 			Verdict{Position: Open}},
 	} {
