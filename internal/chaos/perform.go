@@ -134,7 +134,7 @@ func (x *exchange) hangUp() {
 // turn answers with a model turn or with raw events.
 func (x *exchange) turn(ctx context.Context, p played, conv conversation) {
 	step := p.step
-	frames, usage := x.frames(p, conv)
+	a := x.answer(p, conv)
 	contentType := "text/event-stream; charset=utf-8"
 	if !conv.stream {
 		contentType = "application/json"
@@ -142,33 +142,37 @@ func (x *exchange) turn(ctx context.Context, p played, conv conversation) {
 		x.w.Header().Set("Cache-Control", "no-cache")
 	}
 	x.header(step, http.StatusOK, contentType)
-	d := delivery{x: x, step: step, usage: usage, wire: newWire(x.w, step)}
-	for _, f := range frames {
-		d.content += f.content
-	}
+	d := delivery{x: x, step: step, usage: a.usage, content: a.content, wire: newWire(x.w, step)}
 	_ = d.wire.flush() // a client that left is noticed at the first event
 	if conv.stream {
 		d.pings(ctx)
 	}
-	d.run(ctx, frames)
+	d.run(ctx, a.frames)
 }
 
-// frames are the events of the answer, and the usage of the whole of it.
-func (x *exchange) frames(p played, conv conversation) ([]frame, Usage) {
+// answer is what is to be sent, with the usage and the content bytes of the whole turn, which the frames may lack in part.
+type answer struct {
+	frames  []frame
+	usage   Usage
+	content int
+}
+
+func (x *exchange) answer(p played, conv conversation) answer {
 	step, ids := p.step, x.dialect.idShapes()
 	usage := Usage{Input: tokensOf(len(x.body))}
 	if step.Usage != nil {
 		usage = *step.Usage
 	}
 	if step.RawEvents != nil {
-		var out []frame
+		a := answer{usage: usage}
 		for _, raw := range step.RawEvents {
-			out = append(out, frame{data: []byte(raw + "\n\n"), content: len(raw)})
-			if step.Usage == nil {
-				usage.Output += tokensOf(len(raw))
-			}
+			a.frames = append(a.frames, frame{data: []byte(raw + "\n\n"), content: len(raw)})
+			a.content += len(raw)
 		}
-		return out, usage
+		if step.Usage == nil {
+			a.usage.Output = tokensOf(a.content)
+		}
+		return a
 	}
 	t := turn{
 		id:       ids.response.mint(x.s.mint, x.player.name, p.ordinal, 0),
@@ -207,13 +211,13 @@ func (x *exchange) frames(p played, conv conversation) ([]frame, Usage) {
 	t.usage = usage
 	x.minted.remember(t)
 	if conv.stream {
-		return x.withError(x.dialect.frames(t), step), usage
+		return answer{x.withError(x.dialect.frames(t), step), usage, t.contentBytes()}
 	}
 	if e := step.InBandError; e != nil {
 		r := rejection{kind: kindServer, typeName: e.Type, code: e.Code, param: e.Param, message: orDefault(e.Message, "The server had an error while it made the answer.")}
-		return []frame{{data: x.dialect.errorBody(r, x.requestID()), content: t.contentBytes()}}, usage
+		return answer{[]frame{{data: x.dialect.errorBody(r, x.requestID()), content: t.contentBytes()}}, usage, t.contentBytes()}
 	}
-	return []frame{{data: x.dialect.whole(t), content: t.contentBytes()}}, usage
+	return answer{[]frame{{data: x.dialect.whole(t), content: t.contentBytes()}}, usage, t.contentBytes()}
 }
 
 // withError puts the step's in-band error in its place and drops all that would follow it.
