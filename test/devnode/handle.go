@@ -1,0 +1,213 @@
+package devnode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"belay.dev/belay/test/devnode/admit"
+	"belay.dev/belay/test/devnode/lifecycle"
+)
+
+// handle takes one event in.
+func (w *worker) handle(ctx context.Context, e any) {
+	switch e := e.(type) {
+	case changed:
+		w.pod = e.pod
+		w.noticeDeletion()
+		if terminal(&w.pod.Status) && !terminal(&w.status) {
+			// Somebody else declared the pod ended, for instance the pod garbage
+			// collector.
+			w.facts.Stopping = true
+			w.beginStop(w.grace())
+		}
+	case vanished:
+		w.isGone = true
+		w.facts.Stopping = true
+		w.beginStop(0)
+		for _, l := range w.lives {
+			l.process.Kill()
+		}
+	case evicted:
+		w.fail(ReasonEvicted, e.message)
+		w.facts.Disrupted = true
+		w.beginStop(0)
+	case killRequested:
+		e.done <- w.killNow(e.container)
+	case mounted:
+		w.volumes = e.volumes
+		w.facts.VolumesReady = true
+	case notStarted:
+		c := w.facts.Containers[e.name]
+		delete(w.killStarts, e.name)
+		c.State = lifecycle.Waiting
+		if c.Last != nil {
+			c.State = lifecycle.Exited
+		}
+		c.WaitReason, c.WaitMessage = e.reason, e.message
+		c.RestartAt = w.now().Add(w.startRetry(e.name))
+		w.node.events.Event(w.pod, corev1.EventTypeWarning, "Failed", e.message)
+	case begun:
+		w.began(ctx, e)
+	case ended:
+		w.endedContainer(e.name)
+	case probed:
+		w.onProbe(e)
+	}
+}
+
+// startRetry is the wait after a start that failed for now: 1 s doubling to 10 s.
+func (w *worker) startRetry(name string) time.Duration {
+	key := "start/" + name
+	w.waits[key] = min(max(time.Second, 2*w.waits[key]), 10*time.Second)
+	return w.waits[key]
+}
+
+// began takes over a container whose command runs.
+func (w *worker) began(ctx context.Context, e begun) {
+	c := w.facts.Containers[e.name]
+	spec := w.spec(e.name)
+	delete(w.waits, "start/"+e.name)
+	c.State, c.Attempted = lifecycle.Running, true
+	c.WaitReason, c.WaitMessage = "", ""
+	c.ID, c.ImageID, c.StartedAt = e.id, e.imageID, e.process.Exit().StartedAt
+	c.Started, c.Ready = spec.StartupProbe == nil, spec.ReadinessProbe == nil
+	if c.Last != nil {
+		c.Restarts++
+	}
+	probes, cancel := context.WithCancel(ctx)
+	w.lives[e.name] = &live{begun: e, stopProbes: cancel}
+	w.logs.runs(e.name, e.over)
+	w.helps(func() {
+		<-e.over
+		w.send(ended{name: e.name})
+	})
+	w.startProbes(probes, spec, e.process)
+	if w.killStarts[e.name] || ctx.Err() != nil {
+		delete(w.killStarts, e.name)
+		e.process.Kill()
+	}
+}
+
+// endedContainer takes the end of a container in.
+func (w *worker) endedContainer(name string) {
+	l := w.lives[name]
+	if l == nil {
+		return // a kill was faster
+	}
+	delete(w.lives, name)
+	l.stopProbes()
+	exit := l.process.Exit()
+	code := int32(exit.Code)
+	t := &lifecycle.Termination{
+		ExitCode: code, Reason: "Completed", Message: l.message(code),
+		StartedAt: exit.StartedAt, FinishedAt: exit.FinishedAt, ContainerID: l.id,
+	}
+	switch {
+	case exit.StartError != nil:
+		t.Reason, t.Message = "StartError", exit.StartError.Error()
+	case code != 0:
+		t.Reason = "Error"
+	}
+	c := w.facts.Containers[name]
+	c.State, c.Started, c.Ready = lifecycle.Exited, false, false
+	c.Previous, c.Last = c.Last, t
+	wait := lifecycle.BackOff(c.Restarts+1, w.waits[name], exit.FinishedAt.Sub(exit.StartedAt))
+	w.waits[name] = wait
+	c.RestartAt = exit.FinishedAt.Add(wait)
+	if err := w.removeRoot(l.id); err != nil {
+		w.node.cfg.Log.Warn("remove a container's files", "pod", w.name, "container", name, "error", err)
+	}
+}
+
+// kill is called by others; an empty name is every container.
+func (w *worker) kill(name string) error {
+	done := make(chan error, 1)
+	if !w.send(killRequested{container: name, done: done}) {
+		return fmt.Errorf("devnode: pod %s/%s has ended", w.namespace, w.name)
+	}
+	return <-done
+}
+
+// killNow kills containers and takes their ends in together, so that no decision
+// falls between them.
+func (w *worker) killNow(name string) error {
+	var victims []string
+	for n, l := range w.lives {
+		if name == "" || n == name {
+			victims = append(victims, n)
+			l.process.Kill()
+		}
+	}
+	for n, c := range w.facts.Containers {
+		if c.State == lifecycle.Starting && (name == "" || n == name) {
+			w.killStarts[n] = true
+			victims = append(victims, n)
+		}
+	}
+	if len(victims) == 0 {
+		return fmt.Errorf("devnode: nothing of pod %s/%s to kill runs (container %q)", w.namespace, w.name, name)
+	}
+	for _, n := range victims {
+		if l := w.lives[n]; l != nil {
+			<-l.over
+			w.endedContainer(n)
+		}
+	}
+	return nil
+}
+
+// refresh brings mounted secrets and config maps up to date.
+func (w *worker) refresh(ctx context.Context) {
+	if !w.facts.VolumesReady || w.facts.Stopping || w.facts.Reason != "" {
+		return
+	}
+	pod := w.pod
+	w.helps(func() {
+		if err := w.node.volumes.Refresh(ctx, pod); err != nil && ctx.Err() == nil {
+			w.node.cfg.Log.Info("refresh volumes", "pod", pod.Namespace+"/"+pod.Name, "error", err)
+		}
+	})
+}
+
+// release removes the pod's files from this machine.
+func (w *worker) release() {
+	if err := errors.Join(w.node.volumes.Release(w.pod), os.RemoveAll(w.dir())); err != nil {
+		w.node.cfg.Log.Warn("remove a pod's files", "pod", w.namespace+"/"+w.name, "error", err)
+	}
+}
+
+// spec finds a container of the pod.
+func (w *worker) spec(name string) *corev1.Container {
+	for _, list := range [][]corev1.Container{w.pod.Spec.InitContainers, w.pod.Spec.Containers} {
+		for i := range list {
+			if list[i].Name == name {
+				return &list[i]
+			}
+		}
+	}
+	return &corev1.Container{Name: name}
+}
+
+// portTaken finds another running pod that names one of w's ports.
+func (n *Node) portTaken(w *worker) (pod string, port int32) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, other := range n.workers {
+		if other == w || other.over() {
+			continue
+		}
+		for _, p := range admit.Ports(other.original) {
+			for _, mine := range admit.Ports(w.original) {
+				if p == mine {
+					return other.namespace + "/" + other.name, p
+				}
+			}
+		}
+	}
+	return "", 0
+}
