@@ -2,6 +2,7 @@ package toolbox_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -23,12 +24,20 @@ import (
 // serveEnv makes the test binary a toolbox: its value is a JSON Config.
 const serveEnv = "TOOLBOX_TEST_SERVE"
 
+// dialEnv makes the test binary a client that says whether it got through.
+const dialEnv = "TOOLBOX_TEST_DIAL"
+
 // TestMain lets the test binary stand in for the toolbox program, so that the
 // tests run against a real process that can be killed.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == toolbox.LimitedCommand {
 		fmt.Fprintln(os.Stderr, toolbox.RunLimited(os.Args[2:]))
 		os.Exit(1)
+	}
+	if socket := os.Getenv(dialEnv); socket != "" {
+		_, err := tools.Dial(context.Background(), socket, 1<<40)
+		fmt.Println("dial:", err)
+		os.Exit(0)
 	}
 	if raw := os.Getenv(serveEnv); raw != "" {
 		var config toolbox.Config
@@ -53,6 +62,7 @@ type workspace struct {
 	dir    string
 	config toolbox.Config
 	cmd    *exec.Cmd
+	exit   chan int // gets the exit code of cmd
 }
 
 func newWorkspace(t testing.TB) *workspace {
@@ -86,7 +96,7 @@ func (w *workspace) tryStart() (string, error) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	var stderr strings.Builder
+	var stderr bytes.Buffer
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), serveEnv+"="+string(raw), "SECRET_OF_TOOLBOX=hunter2")
 	cmd.Stderr = &stderr
@@ -94,8 +104,12 @@ func (w *workspace) tryStart() (string, error) {
 	if err := cmd.Start(); err != nil {
 		return "", err
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	ended, exit := make(chan error, 1), make(chan int, 1)
+	go func() {
+		err := cmd.Wait()
+		exit <- cmd.ProcessState.ExitCode()
+		ended <- err
+	}()
 	deadline := time.After(20 * time.Second)
 	for {
 		select {
@@ -103,22 +117,37 @@ func (w *workspace) tryStart() (string, error) {
 			return stderr.String(), fmt.Errorf("ended: %w", err)
 		case <-deadline:
 			_ = cmd.Process.Kill()
+			<-ended
 			return stderr.String(), fmt.Errorf("no socket")
 		case <-time.After(2 * time.Millisecond):
 		}
 		if _, err := os.Stat(w.config.Socket); err == nil {
-			w.cmd = cmd
+			w.cmd, w.exit = cmd, exit
 			w.t.Cleanup(func() { _ = cmd.Process.Kill(); <-ended })
 			return "", nil
 		}
 	}
 }
 
-// kill ends the toolbox as a crash does.
+// kill ends the toolbox as a crash does, and waits for its end.
 func (w *workspace) kill() {
-	if w.cmd != nil {
-		_ = w.cmd.Process.Kill()
+	w.t.Helper()
+	pid := w.cmd.Process.Pid
+	if err := w.cmd.Process.Kill(); err != nil {
+		w.t.Fatal(err)
 	}
+	eventually(w.t, "the toolbox has ended", func() bool { return !alive(pid) })
+}
+
+func (w *workspace) path(name string) string { return filepath.Join(w.dir, name) }
+
+// lines counts the lines of a file of the workspace; 0 if there is none.
+func (w *workspace) lines(name string) int {
+	raw, err := os.ReadFile(w.path(name))
+	if err != nil {
+		return 0
+	}
+	return strings.Count(string(raw), "\n")
 }
 
 func (w *workspace) dial() *tools.Client {

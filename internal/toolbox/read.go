@@ -128,9 +128,13 @@ func readLine(reader *bufio.Reader, limit int) (line []byte, size int, err error
 		case errors.Is(err, bufio.ErrBufferFull):
 			continue
 		case err == nil:
-			size--
+			size-- // the line feed
 			line = line[:min(len(line), size)]
-			return bytes.TrimSuffix(line, []byte{'\r'}), size, nil
+			if len(line) == size && bytes.HasSuffix(line, []byte{'\r'}) {
+				size--
+				line = line[:size]
+			}
+			return line, size, nil
 		case errors.Is(err, io.EOF) && size > 0:
 			return line, size, nil
 		default:

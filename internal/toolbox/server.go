@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"sync"
@@ -71,14 +70,12 @@ func (s *server) serve(ctx context.Context, l *listener) error {
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
 	var connections sync.WaitGroup
-	open := make(map[*net.UnixConn]struct{})
-	var mu sync.Mutex
 	var acceptErr error
 	for {
 		conn, err := l.AcceptUnix()
 		if err != nil {
 			if ctx.Err() == nil {
-				acceptErr = errors.Join(fmt.Errorf("toolbox: accepting connections: %w", err), l.Close())
+				acceptErr = errors.Join(fmt.Errorf("accepting connections: %w", err), l.Close())
 			}
 			break
 		}
@@ -87,26 +84,46 @@ func (s *server) serve(ctx context.Context, l *listener) error {
 			_ = conn.Close()
 			continue
 		}
-		mu.Lock()
-		open[conn] = struct{}{}
-		mu.Unlock()
-		connections.Go(func() {
-			s.serveConnection(ctx, conn)
-			mu.Lock()
-			delete(open, conn)
-			mu.Unlock()
-		})
+		connections.Go(func() { s.serveConnection(context.WithoutCancel(ctx), conn) })
 	}
 	s.supervisor.drain()
-	mu.Lock()
-	for conn := range open {
-		// Answers that are still being written get a moment; the peer may be gone.
-		_ = conn.SetWriteDeadline(s.config.Clock.Now().Add(time.Second))
-		_ = conn.CloseRead()
-	}
-	mu.Unlock()
 	connections.Wait()
 	return acceptErr
+}
+
+// lastWords is how long a peer may take to read its last answers.
+const lastWords = time.Second
+
+func (s *server) serveConnection(ctx context.Context, conn *net.UnixConn) {
+	link := &transport{socket: conn}
+	session, err := s.mcp.Connect(ctx, link, nil)
+	if err != nil {
+		s.config.Logger.Warn("connection failed", "error", err)
+		_ = conn.Close()
+		return
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := session.Wait(); err != nil {
+			s.config.Logger.Debug("connection ended", "error", err)
+		}
+	}()
+	select {
+	case <-ended:
+	case <-s.supervisor.drained:
+		timer := s.config.Clock.NewTimer(lastWords)
+		select {
+		case <-link.calls.wait():
+		case <-timer.C():
+		}
+		timer.Stop()
+		_ = conn.Close()
+		<-ended
+	}
+	s.mu.Lock()
+	delete(s.epochs, session)
+	s.mu.Unlock()
 }
 
 // checkPeer refuses other users, and the processes that the tools started:
@@ -132,26 +149,6 @@ func (s *server) checkPeer(conn *net.UnixConn) error {
 	}
 	return nil
 }
-
-func (s *server) serveConnection(ctx context.Context, conn *net.UnixConn) {
-	transport := &mcp.IOTransport{Reader: conn, Writer: nopCloser{conn}, MaxLineLength: tools.MaxFrameBytes}
-	session, err := s.mcp.Connect(context.WithoutCancel(ctx), transport, nil)
-	if err != nil {
-		s.config.Logger.Warn("connection failed", "error", err)
-		_ = conn.Close()
-		return
-	}
-	if err := session.Wait(); err != nil {
-		s.config.Logger.Debug("connection ended", "error", err)
-	}
-	s.mu.Lock()
-	delete(s.epochs, session)
-	s.mu.Unlock()
-}
-
-type nopCloser struct{ io.Writer }
-
-func (nopCloser) Close() error { return nil }
 
 func (s *server) hello(_ context.Context, session *mcp.ServerSession, params *tools.HelloParams) (*tools.HelloResult, error) {
 	s.mu.Lock()
@@ -243,6 +240,9 @@ func (s *server) call(ctx context.Context, epoch int64, params *mcp.CallToolPara
 	invoked := invocation{callID: callID, arguments: params.Arguments, timeout: time.Duration(milliseconds) * time.Millisecond}
 	if called.Effect != tools.Supervised {
 		started := s.config.Clock.Now()
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		defer context.AfterFunc(s.supervisor.ctx, func() { cancel(errStopping) })()
 		outcome := s.run(ctx, called, invoked)
 		outcome.StartedAt, outcome.Duration = started.UTC(), s.config.Clock.Since(started)
 		return outcome

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/utils/clock"
 
 	"belay.dev/belay/internal/runtime/tools"
 )
@@ -71,7 +72,7 @@ var errStaleEpoch = errors.New("a later epoch of the run has used this workspace
 // openSpool takes the workspace's spool for the life of the process. witness
 // is a file outside of the workspace that survives a restart of the process
 // but not the pod: if it is there, the spool must be, too.
-func openSpool(workspace, run string, epoch int64, witness string) (_ *spool, err error) {
+func openSpool(workspace, run string, epoch int64, witness string, clk clock.Clock) (_ *spool, err error) {
 	state := filepath.Join(workspace, stateDir)
 	s := &spool{dir: filepath.Join(workspace, spoolDir)}
 	for _, dir := range []string{state, filepath.Join(workspace, homeDir)} {
@@ -91,7 +92,7 @@ func openSpool(workspace, run string, epoch int64, witness string) (_ *spool, er
 			err = errors.Join(err, s.lock.Close())
 		}
 	}()
-	if err := unix.Flock(int(s.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := takeLock(s.lock, clk); err != nil {
 		return nil, fmt.Errorf("spool %s: another toolbox works in this workspace: %w", s.dir, err)
 	}
 	if err := s.load(run, epoch, witness); err != nil {
@@ -102,6 +103,21 @@ func openSpool(workspace, run string, epoch int64, witness string) (_ *spool, er
 		return nil, err
 	}
 	return s, nil
+}
+
+// lockPatience is how long a predecessor that has been killed may take to let
+// go of its files.
+const lockPatience = 2 * time.Second
+
+func takeLock(file *os.File, clk clock.Clock) error {
+	deadline := clk.Now().Add(lockPatience)
+	for {
+		err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil || !errors.Is(err, unix.EWOULDBLOCK) || clk.Now().After(deadline) {
+			return err
+		}
+		<-clk.After(20 * time.Millisecond)
+	}
 }
 
 func (s *spool) load(run string, epoch int64, witness string) error {

@@ -23,7 +23,10 @@ type Supervisor struct {
 	ctx    context.Context // of all jobs; its cause is errStopping
 	cancel context.CancelCauseFunc
 	wait   sync.WaitGroup
-	reaper chan struct{}
+	reaper chan struct{} // closed when nobody waits for orphans any more
+
+	drained   chan struct{} // closed when all jobs have ended for good
+	drainOnce sync.Once
 
 	mu       sync.Mutex
 	stopping bool
@@ -50,9 +53,12 @@ type request struct {
 }
 
 func startSupervisor(config Config) (*Supervisor, error) {
-	s := &Supervisor{config: config, bootID: randomID(), jobs: make(map[string]*job), started: make(map[string]struct{}), reaper: make(chan struct{})}
+	s := &Supervisor{
+		config: config, bootID: randomID(), jobs: make(map[string]*job), started: make(map[string]struct{}),
+		reaper: make(chan struct{}), drained: make(chan struct{}),
+	}
 	var err error
-	if s.spool, err = openSpool(config.Workspace, config.Run, config.Epoch, config.Socket+".spool"); err != nil {
+	if s.spool, err = openSpool(config.Workspace, config.Run, config.Epoch, config.Socket+".spool", config.Clock); err != nil {
 		return nil, err
 	}
 	if s.launcher, err = newLauncher(); err != nil {
@@ -97,6 +103,7 @@ func (s *Supervisor) drain() {
 	s.mu.Unlock()
 	s.cancel(errStopping)
 	s.wait.Wait()
+	s.drainOnce.Do(func() { close(s.drained) })
 }
 
 // stop drains the supervisor and gives up the spool.
