@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -11,6 +12,8 @@ import (
 type errorBody struct {
 	// codes are the machine-readable words, the most specific first.
 	codes []string
+	// traits are facts in place of a code: quota_per_day, quota_per_minute, tool_use_failed.
+	traits []string
 	// status is a numeric code inside the body, 0 if none.
 	status int
 	// text is the message for people, and the only thing the text stage reads. Empty for HTML.
@@ -110,7 +113,7 @@ func (b *errorBody) readObject(e map[string]any) {
 	b.promptTokens = tokens(e["n_prompt_tokens"])
 	b.contextTokens = tokens(e["n_ctx"])
 	if raw, ok := e["failed_generation"].(string); ok && raw != "" {
-		b.codes = append(b.codes, "tool_use_failed")
+		b.traits = append(b.traits, "tool_use_failed")
 	}
 }
 
@@ -139,14 +142,14 @@ func (b *errorBody) readDetails(details any) {
 	}
 }
 
-// readQuotaID turns Google's quota names, which end in their period, into a code. A daily quota is the stronger word.
+// readQuotaID turns Google's quota names, which hold their period, into a trait. A daily quota is the stronger word.
 func (b *errorBody) readQuotaID(id any) {
 	name, _ := id.(string)
 	switch {
 	case strings.Contains(name, "PerDay"):
-		b.codes = append([]string{"quota_per_day"}, b.codes...)
+		b.traits = append([]string{"quota_per_day"}, b.traits...)
 	case strings.Contains(name, "PerMinute"):
-		b.codes = append(b.codes, "quota_per_minute")
+		b.traits = append(b.traits, "quota_per_minute")
 	}
 }
 
@@ -163,6 +166,7 @@ func (b *errorBody) readMetadata(metadata map[string]any) {
 	inner := parseErrorBody([]byte(raw))
 	if inner.structured {
 		b.codes = append(b.codes, inner.codes...)
+		b.traits = append(b.traits, inner.traits...)
 		b.retryDelay = inner.retryDelay
 	}
 	b.addText(inner.text)
@@ -198,9 +202,14 @@ func (b *errorBody) readNumber(v any) {
 	}
 }
 
-// code returns the provider's most specific code, cut at the first character outside [A-Za-z0-9_.:-].
+// words are all that may decide, the most specific first.
+func (b errorBody) words(header http.Header) []string {
+	return slices.Concat(b.traits, b.codes, []string{amazonErrorType(header)})
+}
+
+// code returns the provider's most specific code, as CleanCode bounds it.
 func (b errorBody) code(header http.Header) string {
-	for _, c := range append(b.codes, amazonErrorType(header)) {
+	for _, c := range slices.Concat(b.codes, []string{amazonErrorType(header)}) {
 		if c = cutCode(c); c != "" {
 			return c
 		}
@@ -209,6 +218,9 @@ func (b errorBody) code(header http.Header) string {
 }
 
 func cutCode(s string) string {
+	if strings.ContainsAny(s, " \t\r\n") {
+		return ""
+	}
 	end := 0
 	for end < len(s) && end < maxCode && isCodeByte(s[end]) {
 		end++
@@ -283,8 +295,8 @@ func ReportsError(raw []byte) bool {
 	return string(top.Object) == `"error"` || string(top.Type) == `"error"`
 }
 
-// CleanCode bounds a provider's identifier, such as a code, an event's name or a request id, and cuts it at the first
-// character outside [A-Za-z0-9_.:-], so that no text of a provider passes as one.
+// CleanCode bounds a provider's identifier, such as a code, an event's name or a request id, to 64 characters and cuts it
+// at the first character outside [A-Za-z0-9_.:-]. What has white space in it is text and no identifier, and becomes empty.
 func CleanCode(s string) string { return cutCode(s) }
 
 // CleanMediaType does the same for a media type, which also has a slash and a plus.

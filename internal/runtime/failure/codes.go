@@ -11,7 +11,7 @@ func bodyVerdict(b errorBody, header http.Header) verdict {
 		return verdict{kind: ContentFiltered, firm: true}
 	}
 	var generic verdict
-	for _, code := range append(b.codes, amazonErrorType(header)) {
+	for _, code := range b.words(header) {
 		v, ok := codeVerdict(normalize(code))
 		if !ok {
 			continue

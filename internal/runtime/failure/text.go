@@ -39,7 +39,7 @@ var textRules = []textRule{
 		[]Kind{InvalidRequest, Unknown}, verdict{kind: AuthError}},
 	{[]string{"safety system|content policy|content management policy|content filter"},
 		[]Kind{InvalidRequest, PermissionDenied, Unknown}, verdict{kind: ContentFiltered}},
-	{[]string{"no provider|no providers|no endpoints|no allowed providers", "routing requirements|found|available|meets"},
+	{[]string{"no provider|no providers|no available model provider|no endpoints|no allowed providers", "routing requirements|found|available|meets"},
 		unclear, verdict{kind: ModelNotFound}},
 	{[]string{"model|models", "does not exist|model not found|unknown model|model is not found"},
 		[]Kind{InvalidRequest, Unknown}, verdict{kind: ModelNotFound}},
