@@ -27,6 +27,7 @@ import (
 	"belay.dev/belay/internal/runtime/provider"
 	"belay.dev/belay/internal/runtime/provider/openaichat"
 	"belay.dev/belay/internal/runtime/redact"
+	"belay.dev/belay/internal/runtime/tools"
 	"belay.dev/belay/internal/version"
 )
 
@@ -198,34 +199,41 @@ func (j *job) execute(ctx context.Context, o Options) (end loop.End, err error) 
 	progress := newNarrator(o.Progress, j.ladder.Spec.Legs, j.redactor)
 	progress.opened(j, found)
 
-	if err := os.MkdirAll(o.Workspace, 0o755); err != nil {
-		return loop.End{}, &InputError{fmt.Errorf("--workspace: %w", err)}
+	var ws *workspace
+	defer func() {
+		if ws != nil {
+			err = errors.Join(err, ws.stop())
+		}
+	}()
+	open := func(ctx context.Context) (loop.Workspace, []tools.Tool, error) {
+		if err := os.MkdirAll(o.Workspace, 0o755); err != nil {
+			return nil, nil, &InputError{fmt.Errorf("--workspace: %w", err)}
+		}
+		if err := j.setup(ctx, o, progress); err != nil {
+			return nil, nil, err
+		}
+		started, err := startWorkspace(ctx, o, uid, book.Epoch())
+		if err != nil {
+			return nil, nil, err
+		}
+		ws = started
+		return ws.client, ws.tools, nil
 	}
-	if err := j.setup(ctx, o, progress); err != nil {
-		return loop.End{}, err
-	}
-	ws, err := startWorkspace(ctx, o, uid, book.Epoch())
-	if err != nil {
-		return loop.End{}, err
-	}
-	defer func() { err = errors.Join(err, ws.stop()) }()
-
 	client := provider.NewClient(provider.Options{UserAgent: "belay/" + version.String()}, openaichat.Dialect{})
 	defer client.Close()
 	return loop.Run(ctx, loop.Config{
-		Identity:  loop.Identity{RunUID: uid, Namespace: j.run.Namespace, Name: j.run.Name, Version: version.String()},
-		Contract:  j.contract,
-		Limits:    j.contract.Limits,
-		Ledger:    book,
-		Entries:   ledger.Replay(nil, j.dir),
-		Ladders:   j,
-		Models:    client,
-		Workspace: ws.client,
-		Tools:     ws.tools,
-		Clock:     o.Clock,
-		Random:    rand.Float64,
-		Observe:   progress.observe,
-		Redact:    j.redactor.String,
+		Identity: loop.Identity{RunUID: uid, Namespace: j.run.Namespace, Name: j.run.Name, Version: version.String()},
+		Contract: j.contract,
+		Limits:   j.contract.Limits,
+		Ledger:   book,
+		Entries:  ledger.Replay(nil, j.dir),
+		Ladders:  j,
+		Models:   client,
+		Open:     open,
+		Clock:    o.Clock,
+		Random:   rand.Float64,
+		Observe:  progress.observe,
+		Redact:   j.redactor.String,
 	})
 }
 

@@ -121,7 +121,7 @@ func (r *runner) dispatch(ctx context.Context, batch []planned) error {
 		calls[i] = call
 		starts[i] = record.ToolStart{
 			Turn: p.Turn, Call: p.ID, Attempt: call.Attempt, Tool: p.Name, Effect: string(p.tool.Effect),
-			ArgsSHA256: digest, BootID: r.cfg.Workspace.BootID(), Deadline: r.cfg.Clock.Now().Add(call.Timeout),
+			ArgsSHA256: digest, BootID: r.workspace.BootID(), Deadline: r.cfg.Clock.Now().Add(call.Timeout),
 		}
 	}
 	if err := r.journal.write(starts...); err != nil {
@@ -133,7 +133,7 @@ func (r *runner) dispatch(ctx context.Context, batch []planned) error {
 	outcomes := make([]tools.Outcome, len(batch))
 	var wait sync.WaitGroup
 	for i := range calls {
-		wait.Go(func() { outcomes[i] = r.cfg.Workspace.Call(ctx, calls[i]) })
+		wait.Go(func() { outcomes[i] = r.workspace.Call(ctx, calls[i]) })
 	}
 	wait.Wait()
 	for i, p := range batch {

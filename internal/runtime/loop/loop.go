@@ -94,14 +94,14 @@ type Config struct {
 	// Contract is frozen by the first epoch; a later epoch with another one is refused.
 	Contract record.Contract
 	// Limits are the limits of this epoch; they may be higher than those of the contract.
-	Limits    record.Limits
-	Ledger    Ledger
-	Entries   iter.Seq2[ledger.Entry, error]
-	Ladders   Ladders
-	Models    Models
-	Workspace Workspace
-	// Tools are the tools that the workspace offers. Those that the contract grants are offered to the model.
-	Tools  []tools.Tool
+	Limits  record.Limits
+	Ledger  Ledger
+	Entries iter.Seq2[ledger.Entry, error]
+	Ladders Ladders
+	Models  Models
+	// Open connects to the workspace and lists the tools that it offers; those that the contract grants are offered to the
+	// model. It is called once, and not at all for a run that has ended. Its owner closes what it opened.
+	Open   func(ctx context.Context) (Workspace, []tools.Tool, error)
 	Health Health
 	Clock  clock.Clock
 	// Random returns a number in [0, 1) for jitter.
@@ -135,6 +135,7 @@ type runner struct {
 	state     *State
 	journal   *journal
 	breakers  *breaker.Set
+	workspace Workspace
 	tools     []tools.Tool
 	validator tools.Validator
 	waiting   *Waiting
@@ -194,6 +195,11 @@ func (r *runner) start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the ladder: %w", err)
 	}
+	workspace, offered, err := r.cfg.Open(ctx)
+	if err != nil {
+		return fmt.Errorf("open the workspace: %w", err)
+	}
+	r.workspace = workspace
 	if !r.state.Started {
 		if err := r.journal.write(record.RunStart{
 			RunUID: r.cfg.Identity.RunUID, Namespace: r.cfg.Identity.Namespace, Name: r.cfg.Identity.Name,
@@ -206,11 +212,11 @@ func (r *runner) start(ctx context.Context) error {
 	}
 	if err := r.journal.write(record.EpochStart{
 		PodName: r.cfg.Identity.PodName, PodUID: r.cfg.Identity.PodUID, Version: r.cfg.Identity.Version,
-		BootID: r.cfg.Workspace.BootID(), ReplayedTurns: r.state.Committed,
+		BootID: r.workspace.BootID(), ReplayedTurns: r.state.Committed,
 	}); err != nil {
 		return err
 	}
-	r.tools = granted(r.cfg.Tools, r.state.Contract.Tools)
+	r.tools = granted(offered, r.state.Contract.Tools)
 	r.breakers = breaker.NewSet(current.Breaker)
 	r.breakers.Track(routesOf(current.Ladder)...)
 	for _, receipt := range r.state.History {

@@ -38,7 +38,7 @@ func (r *runner) recovered(ctx context.Context, call PendingCall, start Start) (
 	case tools.ReadOnly, tools.Keyed:
 		return nil, nil
 	case tools.Supervised:
-		job, err := r.cfg.Workspace.Inspect(ctx, call.ID)
+		job, err := r.workspace.Inspect(ctx, call.ID)
 		if err != nil {
 			return nil, fmt.Errorf("ask the workspace what became of call %s (%s): %w", call.ID, call.Name, err)
 		}
