@@ -33,6 +33,9 @@ type Ledger struct {
 	// failed is the error that poisoned the ledger.
 	failed error
 	buf    []byte
+	// epochFile is the content of our EPOCH file.
+	epochFile []byte
+	epochBuf  [512]byte
 
 	blobs sync.Mutex
 }
@@ -249,7 +252,7 @@ func (l *Ledger) barrier() error {
 // first write to the segment and then look at the EPOCH file. So either it sees our
 // records, or we see its epoch.
 func (l *Ledger) checkOwned() error {
-	now, err := readOwner(l.fsys, l.dir)
+	now, err := l.readEpoch()
 	if err != nil {
 		return fmt.Errorf("checking who owns the ledger: %w", err)
 	}
@@ -267,6 +270,22 @@ func (l *Ledger) checkOwned() error {
 		}
 	}
 	return nil
+}
+
+// readEpoch reads the EPOCH file, and parses it only if it has changed.
+func (l *Ledger) readEpoch() (owner, error) {
+	f, err := l.fsys.OpenFile(filepath.Join(l.dir, epochFile), flagRead, 0)
+	if err != nil {
+		return owner{}, err
+	}
+	n, err := f.ReadAt(l.epochBuf[:], 0)
+	if closeErr := f.Close(); closeErr != nil {
+		return owner{}, closeErr
+	}
+	if errors.Is(err, io.EOF) && bytes.Equal(l.epochBuf[:n], l.epochFile) {
+		return l.opts.owner(), nil
+	}
+	return readOwner(l.fsys, l.dir)
 }
 
 // rotate starts a new segment. The old one is durable before the new one exists, so

@@ -107,11 +107,10 @@ func (l *Ledger) open(found *Recovered) error {
 	}
 	// Proves at the same time that the directory takes a durable file: data
 	// sync, rename and directory sync.
-	data, err := l.opts.owner().encode()
-	if err != nil {
+	if l.epochFile, err = l.opts.owner().encode(); err != nil {
 		return err
 	}
-	if err := writeDurably(l.fsys, filepath.Join(l.dir, epochFile), data, &l.counts); err != nil {
+	if err := writeDurably(l.fsys, filepath.Join(l.dir, epochFile), l.epochFile, &l.counts); err != nil {
 		return err
 	}
 	// A writer that the lock did not keep away may have appended since; from now

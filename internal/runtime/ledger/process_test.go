@@ -116,7 +116,7 @@ type piecemealFile struct{ ledger.File }
 func (f piecemealFile) Write(p []byte) (int, error) {
 	written := 0
 	for written < len(p) {
-		n, err := f.File.Write(p[written:written+1])
+		n, err := f.File.Write(p[written : written+1])
 		written += n
 		if err != nil {
 			return written, err
