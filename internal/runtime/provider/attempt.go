@@ -104,68 +104,33 @@ func (a *attempt) request() *http.Request {
 	return request.WithContext(httptrace.WithClientTrace(a.ctx, trace))
 }
 
-// stream decodes an event stream to its end.
+// stream decodes an event stream to its end. What came of an answer is charged in either case.
 func (a *attempt) stream(body *watchedBody, decoder Decoder) Attempt {
-	reader := sse.NewReader(body, a.client.limits)
-	complete := false
-	for {
-		event, err := reader.Next()
-		if err != nil {
-			return a.streamEnd(decoder, complete, err)
-		}
-		step, err := decoder.Decode(event)
-		if err != nil {
-			if event.Unterminated {
-				// The cut itself made the last event unreadable: the stream ended before it.
-				return a.streamEnd(decoder, complete, io.EOF)
-			}
-			return a.decoded(decoder, complete, failure.Facts{Err: err})
-		}
-		a.watch.event(event.Name, step.Progress)
-		switch {
-		case step.Failed:
-			return a.decoded(decoder, complete, failure.Facts{InBand: bytes.Clone(event.Data)})
-		case step.Done:
-			a.drain(body)
-			return a.finish(decoder, complete || step.Complete)
-		case step.Complete && !complete:
+	complete, done := false, false
+	observe := func(name []byte, step Step) {
+		a.watch.event(name, step.Progress)
+		if step.Complete && !complete {
 			complete = true
 			a.watch.shorten(trailerGrace)
 		}
+		done = done || step.Done
 	}
-}
-
-// streamEnd judges the end of the bytes. After the terminal marker, no way of ending takes the answer back.
-func (a *attempt) streamEnd(decoder Decoder, complete bool, err error) Attempt {
-	if complete || err == io.EOF {
-		return a.finish(decoder, complete)
+	answer, facts := ReadAnswer(sse.NewReader(body, a.client.limits), decoder, observe)
+	out := Attempt{Answer: answer}
+	if answer == nil {
+		var cause *failure.Cause
+		if facts.Err != nil && !errors.As(facts.Err, &cause) {
+			facts.Err = a.causeOf(facts.Err)
+		}
+		out = a.failed(facts)
+		out.Partial = decoder.Text()
 	}
-	if errors.Is(err, sse.ErrEventTooLarge) || errors.Is(err, sse.ErrStreamTooLarge) {
-		err = failure.Causef(failure.StreamMalformed, "%v", err)
-	}
-	return a.decoded(decoder, complete, failure.Facts{Err: a.causeOf(err)})
-}
-
-func (a *attempt) finish(decoder Decoder, complete bool) Attempt {
-	answer, err := decoder.Finish()
-	if err != nil {
-		return a.decoded(decoder, complete, failure.Facts{Err: err})
-	}
-	return Attempt{
-		Answer:     answer,
-		Usage:      charge(decoder.Usage(), a.prepared.InputEstimate, decoder.OutputBytes(), true),
-		ResponseID: a.responseID(decoder.ResponseID()),
-		Warnings:   decoder.Warnings(),
-	}
-}
-
-// decoded is the failure of a stream that had begun: what came of it is charged and kept aside.
-func (a *attempt) decoded(decoder Decoder, complete bool, facts failure.Facts) Attempt {
-	out := a.failed(facts)
-	out.Usage = charge(decoder.Usage(), a.prepared.InputEstimate, decoder.OutputBytes(), complete)
-	out.Partial = decoder.Text()
+	out.Usage = charge(decoder.Usage(), a.prepared.InputEstimate, decoder.OutputBytes(), answer != nil || complete)
 	out.ResponseID = a.responseID(decoder.ResponseID())
 	out.Warnings = decoder.Warnings()
+	if done {
+		a.drain(body)
+	}
 	return out
 }
 

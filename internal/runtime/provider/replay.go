@@ -3,6 +3,7 @@ package provider
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"strings"
 
 	"belay.dev/belay/internal/runtime/failure"
@@ -27,11 +28,11 @@ func CheckImage(target Target, media *message.Media) error {
 	case media == nil:
 		return failure.Causef(failure.InvalidRequest, "the trajectory has an empty media block")
 	case !target.Images:
-		return failure.Causef(failure.InvalidRequest,
-			"the conversation holds an image, and leg %q does not declare the image capability", target.Leg)
+		return &failure.Cause{Kind: failure.InvalidRequest, Sub: failure.SubConfiguration,
+			Message: fmt.Sprintf("the conversation holds an image, and leg %q does not declare the image capability", target.Leg)}
 	case !strings.HasPrefix(media.MIMEType, "image/"):
-		return failure.Causef(failure.InvalidRequest,
-			"the conversation holds media of the type %q, and only images can be sent to leg %q", media.MIMEType, target.Leg)
+		return &failure.Cause{Kind: failure.InvalidRequest, Sub: failure.SubConfiguration,
+			Message: fmt.Sprintf("the conversation holds media of the type %q, and only images can be sent to leg %q", media.MIMEType, target.Leg)}
 	case len(media.Data) == 0:
 		return failure.Causef(failure.InvalidRequest, "the image %s of the conversation was not loaded", media.Blob.SHA256)
 	}
