@@ -28,7 +28,10 @@ func endpointURL(target Target, path string) (*url.URL, error) {
 	default:
 		return nil, misconfigured("the provider's baseURL of leg %q must begin with https://", target.Leg)
 	}
-	return u.JoinPath(path), nil
+	if u, err = url.Parse(strings.TrimRight(target.Route.BaseURL, "/") + path); err != nil {
+		return nil, misconfigured("the provider's baseURL of leg %q takes no path", target.Leg)
+	}
+	return u, nil
 }
 
 func plainHTTPAllowed(target Target, host string) error {
