@@ -297,6 +297,11 @@ type EpochRecord struct {
 	// +kubebuilder:validation:Minimum=0
 	LedgerSeq *int64 `json:"ledgerSeq,omitempty"`
 
+	// ladderGeneration is the generation of the ladder when the pod ended.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	LadderGeneration int64 `json:"ladderGeneration,omitempty"`
+
 	// message says for people what happened.
 	// +optional
 	// +kubebuilder:validation:MinLength=1

@@ -32,6 +32,10 @@ const (
 	ConditionReady = "Ready"
 	// ConditionAvailable mirrors health: whether a leg of the ladder, or the route, can be used now.
 	ConditionAvailable = "Available"
+	// ConditionResilient says whether the ladder, as it is written, survives the loss of a leg or provider. It is advice.
+	ConditionResilient = "Resilient"
+	// ConditionLegsVerified is False while a provider rejects the credential or the model of an accepted leg.
+	ConditionLegsVerified = "LegsVerified"
 )
 
 // Reasons of Succeeded while it is Unknown.
@@ -131,6 +135,22 @@ const (
 	ReasonLegDrained   = "Drained"      // the leg's state is Drained
 	ReasonInvalidURL   = "InvalidURL"   // the provider's base URL is not usable
 	ReasonUnknownRoute = "UnknownRoute" // the leg's provider does not exist
+
+	ReasonInvalidCABundle = "InvalidCABundle" // the provider's caBundle holds no certificate that can be read
+)
+
+// Reasons of a RouteLadder's Resilient. Of several, the condition has the first, and its message names all.
+const (
+	ReasonResilient        = "Resilient"
+	ReasonThinChain        = "ThinChain"        // one accepted leg: nothing to fail over to
+	ReasonDominantProvider = "DominantProvider" // one provider has more than a third of the accepted legs
+	ReasonUnreachableLeg   = "UnreachableLeg"   // a leg repeats an earlier leg's route, so it is open whenever that one is
+)
+
+// Reasons of a RouteLadder's LegsVerified besides CredentialInvalid.
+const (
+	ReasonNoRejection   = "NoRejection"   // no provider has rejected a leg since it last worked
+	ReasonModelNotFound = "ModelNotFound" // a provider does not serve a leg's model
 )
 
 // Reasons of a ProviderHealth's Available besides Available.

@@ -229,8 +229,8 @@ type LegStatus struct {
 
 // RouteLadderStatus is what the routeladder controller makes of a ladder.
 type RouteLadderStatus struct {
-	// conditions are Accepted, Ready and Available. Ready is about configuration alone, Available mirrors health, so that
-	// a provider's outage does not hold up a delivery pipeline.
+	// conditions are Accepted, Ready, Available, Resilient and LegsVerified. Ready is about configuration alone, Available
+	// mirrors health, so that a provider's outage does not hold up a delivery pipeline.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -266,6 +266,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: exitCode
       type:
         scalar: numeric
+    - name: ladderGeneration
+      type:
+        scalar: numeric
     - name: ledgerSeq
       type:
         scalar: numeric

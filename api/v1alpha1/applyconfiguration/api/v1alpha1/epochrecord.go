@@ -35,6 +35,8 @@ type EpochRecordApplyConfiguration struct {
 	Turn *int32 `json:"turn,omitempty"`
 	// ledgerSeq is the ledger's last record when the pod ended, as last reported.
 	LedgerSeq *int64 `json:"ledgerSeq,omitempty"`
+	// ladderGeneration is the generation of the ladder when the pod ended.
+	LadderGeneration *int64 `json:"ladderGeneration,omitempty"`
 	// message says for people what happened.
 	Message *string `json:"message,omitempty"`
 }
@@ -122,6 +124,14 @@ func (b *EpochRecordApplyConfiguration) WithTurn(value int32) *EpochRecordApplyC
 // If called multiple times, the LedgerSeq field is set to the value of the last call.
 func (b *EpochRecordApplyConfiguration) WithLedgerSeq(value int64) *EpochRecordApplyConfiguration {
 	b.LedgerSeq = &value
+	return b
+}
+
+// WithLadderGeneration sets the LadderGeneration field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the LadderGeneration field is set to the value of the last call.
+func (b *EpochRecordApplyConfiguration) WithLadderGeneration(value int64) *EpochRecordApplyConfiguration {
+	b.LadderGeneration = &value
 	return b
 }
 
