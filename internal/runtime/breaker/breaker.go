@@ -107,13 +107,18 @@ type State struct {
 	LastSuccessTime time.Time   `json:"lastSuccessTime,omitzero"`
 }
 
-// LastFailure is the newest failure that says something about a route. The zero value is none.
+// LastFailure is the newest failure that says something about a route, its credential or its model. The zero value is none.
 type LastFailure struct {
 	Kind       failure.Kind `json:"kind,omitempty"`
 	HTTPStatus int          `json:"httpStatus,omitempty"`
 	Code       string       `json:"code,omitempty"`
 	Time       time.Time    `json:"time,omitzero"`
 }
+
+// BlamesConfiguration tells that the provider rejected the route's credential or model: waiting does not mend it.
+func (f LastFailure) BlamesConfiguration() bool { return f.Kind.Disposition().Flag != failure.FlagNone }
+
+func (r Result) blamesConfiguration() bool { return r.Kind.Disposition().Flag != failure.FlagNone }
 
 func (r Result) seen(now time.Time) LastFailure {
 	return LastFailure{Kind: r.Kind, HTTPStatus: r.HTTPStatus, Code: r.Code, Time: now}
@@ -212,7 +217,7 @@ func Record(cfg Config, s State, e Event, now time.Time) State {
 	if e.Generation != s.Generation {
 		return s
 	}
-	if e.Outcome != Success && e.Outcome != Neutral {
+	if e.Outcome != Success && (e.Outcome != Neutral || e.blamesConfiguration()) {
 		s.LastFailure = e.seen(now)
 	}
 	switch e.Outcome {

@@ -139,6 +139,18 @@ func TestACooledHalfOpenRouteStillNeedsAProbe(t *testing.T) {
 	}
 }
 
+func TestARejectedCredentialIsRememberedButNeutral(t *testing.T) {
+	cfg := DefaultConfig()
+	rejected := ResultOf(&failure.Failure{Kind: failure.AuthError, HTTPStatus: 401})
+	s := run(cfg, State{}, t0, blind, blind, rejected)
+	if s.Failures != 2 || !s.LastFailure.BlamesConfiguration() || s.LastFailure.HTTPStatus != 401 || s.Position(cfg, t0) != Closed {
+		t.Errorf("got %+v", s)
+	}
+	if s = run(cfg, State{}, t0, neutral); s != (State{}) {
+		t.Errorf("a failure that says nothing about the route left %+v", s)
+	}
+}
+
 func TestOneProbeAtATimeAndALostOneExpires(t *testing.T) {
 	cfg := DefaultConfig()
 	s := run(cfg, State{}, t0, blind, blind, blind)

@@ -50,6 +50,12 @@ func (p RunPolicy) refusal(l Leg) (SkipReason, string) {
 	return "", ""
 }
 
+// Allows tells whether policy, and policy alone, lets the leg serve the run.
+func (p RunPolicy) Allows(l Leg) bool {
+	reason, _ := p.refusal(l)
+	return reason == ""
+}
+
 func orPublic(c SecurityClass) SecurityClass {
 	if c == "" {
 		return Public

@@ -21,11 +21,12 @@ type Report struct {
 
 // Due tells whether a run should publish its levels of a route, given what it published last; nil is nothing. A level is
 // published when it leaves or returns to zero, when the route trips, when its cooling begins or is extended, when a probe
-// is sent or has a result, and again whenever a new shared generation has voided what was published. Everything else
-// waits for the next report that is due anyway.
+// is sent or has a result, when the provider rejects the credential or the model and when it accepts them again, and once
+// more whenever a new shared generation has voided what was published. Everything else waits for the next report that is
+// due anyway.
 func Due(published *Report, now Report, threshold int) bool {
 	if published == nil {
-		return now.ConsecutiveBlind > 0 || !now.CoolUntil.IsZero() || now.ProbeToken != ""
+		return now.ConsecutiveBlind > 0 || !now.CoolUntil.IsZero() || now.ProbeToken != "" || Rejected(now.LastFailure, now.LastSuccessTime)
 	}
 	was, is := published.Level, now.Level
 	switch {
@@ -37,10 +38,17 @@ func Due(published *Report, now Report, threshold int) bool {
 		return true
 	case was.ProbeToken != is.ProbeToken || was.ProbeResult != is.ProbeResult:
 		return true
+	case Rejected(was.LastFailure, was.LastSuccessTime) != Rejected(is.LastFailure, is.LastSuccessTime):
+		return true
 	case was.Generation != is.Generation:
 		return is.ConsecutiveBlind > 0 || was.ConsecutiveBlind > 0 || !is.CoolUntil.IsZero()
 	}
 	return false
+}
+
+// Rejected tells that the newest word of a provider about a route was to reject its credential or model.
+func Rejected(last breaker.LastFailure, success time.Time) bool {
+	return last.BlamesConfiguration() && last.Time.After(success)
 }
 
 // Status is the shared breaker of a route. The keeper holds it and nothing else.

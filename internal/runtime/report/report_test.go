@@ -4,12 +4,16 @@ import (
 	"testing"
 
 	"belay.dev/belay/internal/runtime/breaker"
+	"belay.dev/belay/internal/runtime/failure"
 )
 
 func TestALevelIsPublishedWhenItMatters(t *testing.T) {
 	of := func(l breaker.Level) *Report { return &Report{Level: l} }
 	two, three := breaker.Level{Generation: 1, ConsecutiveBlind: 2}, breaker.Level{Generation: 1, ConsecutiveBlind: 3}
 	zero := breaker.Level{Generation: 1}
+	rejected := breaker.Level{Generation: 1, LastFailure: breaker.LastFailure{Kind: failure.AuthError, Time: at(1)}}
+	accepted := rejected
+	accepted.LastSuccessTime = at(2)
 	for _, tc := range []struct {
 		name      string
 		published *Report
@@ -28,6 +32,10 @@ func TestALevelIsPublishedWhenItMatters(t *testing.T) {
 		{"a cooling stands", of(breaker.Level{Generation: 1, CoolUntil: at(9)}), breaker.Level{Generation: 1, CoolUntil: at(9)}, false},
 		{"a probe is sent", of(zero), breaker.Level{Generation: 1, ProbeToken: "t"}, true},
 		{"a probe has a result", of(breaker.Level{Generation: 1, ProbeToken: "t"}), breaker.Level{Generation: 1, ProbeToken: "t", ProbeResult: breaker.ProbeFailed}, true},
+		{"a rejected credential of a route never published", nil, rejected, true},
+		{"a credential is rejected", of(zero), rejected, true},
+		{"a credential stays rejected", of(rejected), rejected, false},
+		{"a credential is accepted again", of(rejected), accepted, true},
 		{"a new generation voids a level", of(two), breaker.Level{Generation: 2}, true},
 		{"a new generation voids a cooling that stands", of(breaker.Level{Generation: 1, CoolUntil: at(9)}), breaker.Level{Generation: 2, CoolUntil: at(9)}, true},
 		{"a new generation of a route that is well", of(zero), breaker.Level{Generation: 2}, false},

@@ -14,8 +14,8 @@ import (
 //
 // RouteLadderStatus is what the routeladder controller makes of a ladder.
 type RouteLadderStatusApplyConfiguration struct {
-	// conditions are Accepted, Ready and Available. Ready is about configuration alone, Available mirrors health, so that
-	// a provider's outage does not hold up a delivery pipeline.
+	// conditions are Accepted, Ready, Available, Resilient and LegsVerified. Ready is about configuration alone, Available
+	// mirrors health, so that a provider's outage does not hold up a delivery pipeline.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 	// observedGeneration is the generation of the spec that this status describes.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
