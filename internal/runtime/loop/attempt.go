@@ -41,7 +41,7 @@ func (r *runner) attempt(ctx context.Context, t *turn, d ladder.Decision) (done 
 		records = append(records, record.RouteFallback{Turn: t.number, From: f.From, To: f.To, Kind: f.Kind, Reason: string(f.Reason)})
 	}
 	records = append(records, record.LLMRequest{
-		Turn: t.number, Attempt: number, Leg: d.Leg, Route: d.Route, Try: d.Try, RequestSHA256: prepared.SHA256,
+		Turn: t.number, Attempt: number, Leg: d.Leg, Route: d.Route, FailoverFrom: d.FailoverFrom, Try: d.Try, RequestSHA256: prepared.SHA256,
 		BodyBytes: int64(prepared.BodyBytes), Reserved: reserved, Probe: permit.Probe,
 	})
 	if err := r.journal.write(records...); err != nil {

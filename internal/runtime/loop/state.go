@@ -24,8 +24,10 @@ type State struct {
 	// Epoch is the newest epoch that started; EpochPod is its pod's UID.
 	Epoch    uint64
 	EpochPod string
-	// Epochs counts the epochs that started.
-	Epochs int
+	// Epochs counts the epochs that started; Replayed sums up the committed turns that each of them found and did not ask
+	// for again.
+	Epochs   int
+	Replayed int
 
 	// Turn is the newest turn that a request was made for, from 1; Committed is the newest with an answer.
 	Turn      int
@@ -33,9 +35,11 @@ type State struct {
 	Messages  []message.Message
 	// Pending are the calls of the committed turn that have no result yet, in order.
 	Pending []PendingCall
-	// LastLeg served the newest committed turn; FailoverFrom is the leg whose failure led there, or empty.
-	LastLeg      string
-	FailoverFrom string
+	// LastLeg served the newest committed turn.
+	LastLeg string
+	// Asked is the leg of the newest request; AskedFor is the leg that it stands in for, empty for the plan's first.
+	Asked    string
+	AskedFor string
 
 	// Attempts is the number of the newest request; Open is it while it has no receipt.
 	Attempts int
@@ -193,6 +197,7 @@ func (s *State) runStart(p *record.RunStart) error {
 func (s *State) epochStart(e Entry, p *record.EpochStart) {
 	s.Epoch, s.EpochPod = e.Epoch, p.PodUID
 	s.Epochs++
+	s.Replayed += p.ReplayedTurns
 	s.Parked = nil
 	// A request of the epoch before whose receipt never came was lost in a crash. What was reserved for it is charged.
 	s.Account.Lose()
@@ -209,6 +214,7 @@ func (s *State) request(e Entry, p *record.LLMRequest) {
 		s.Retries++
 	}
 	s.Turn, s.Attempts = p.Turn, p.Attempt
+	s.Asked, s.AskedFor = p.Leg, p.FailoverFrom
 	s.Open = &OpenRequest{LLMRequest: *p, At: e.At}
 	s.Account.Lose()
 	s.Account.Open = &budget.Reservation{Leg: p.Leg, Charge: p.Reserved}
@@ -238,10 +244,7 @@ func (s *State) response(p *record.LLMResponse) error {
 		return fmt.Errorf("turn %d is answered out of order: the newest request is of turn %d, the newest answer of turn %d", p.Turn, s.Turn, s.Committed)
 	}
 	s.Messages = append(s.Messages, p.Message)
-	s.Committed, s.LastLeg, s.FailoverFrom = p.Turn, p.Leg, ""
-	if n := len(s.Receipts); n > 0 {
-		s.FailoverFrom = s.Receipts[n-1].FailoverFrom
-	}
+	s.Committed, s.LastLeg = p.Turn, p.Leg
 	if n := len(s.Receipts); n > 0 {
 		if u := s.Receipts[n-1].Charge.Usage; !u.Estimated {
 			s.Measured = Measured{Tokens: u.InputTokens + u.OutputTokens, Messages: len(s.Messages)}

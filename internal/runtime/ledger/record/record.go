@@ -117,6 +117,8 @@ type LLMRequest struct {
 	Attempt int        `json:"attempt"`
 	Leg     string     `json:"leg"`
 	Route   route.Name `json:"route"`
+	// FailoverFrom is the leg that would have been asked if it could, empty on the plan's first.
+	FailoverFrom string `json:"failoverFrom,omitempty"`
 	// Try numbers the requests to this leg in this turn from 1.
 	Try int `json:"try"`
 	// RequestSHA256 covers leg, model and body.
