@@ -1,0 +1,36 @@
+package provider
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"belay.dev/belay/internal/runtime/failure"
+	"belay.dev/belay/internal/runtime/route"
+)
+
+func TestANameThatClaimsToBeLocalIsDialedOnThisMachineOnly(t *testing.T) {
+	client := NewClient(Options{})
+	defer client.Close()
+	dial := client.dialer(Target{Route: route.Route{BaseURL: "http://localhost/v1"}, Insecure: InsecureLoopback})
+	// 192.0.2.1 is a documentation address: what a resolver that lies about localhost could answer.
+	_, err := dial(t.Context(), "tcp", "192.0.2.1:80")
+	var cause *failure.Cause
+	if !errors.As(err, &cause) || cause.Sub != failure.SubConfiguration {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestTransportsOfForgottenLaddersAreDropped(t *testing.T) {
+	client := NewClient(Options{})
+	defer client.Close()
+	for i := range 1000 {
+		target := Target{Route: route.Route{BaseURL: "https://h.example/" + time.Duration(i).String()}}
+		if _, err := client.transport(target); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(client.transports); n > maxTransports {
+		t.Errorf("%d transports are kept, want at most %d", n, maxTransports)
+	}
+}
