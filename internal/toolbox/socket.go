@@ -74,11 +74,10 @@ func checkStale(path string) error {
 	if info.Mode().Type() != fs.ModeSocket {
 		return fmt.Errorf("socket %s: there is a file that is no socket; remove it or choose another path", path)
 	}
-	conn, err := net.Dial("unix", path)
-	if err != nil {
-		return nil // nobody listens
+	if conn, err := net.Dial("unix", path); err == nil {
+		return errors.Join(fmt.Errorf("socket %s: another toolbox is listening", path), conn.Close())
 	}
-	return errors.Join(fmt.Errorf("socket %s: another toolbox is listening", path), conn.Close())
+	return nil
 }
 
 // Close stops listening and removes the path, unless somebody else's socket

@@ -225,10 +225,10 @@ func (s *spool) lookup(callID string) (start startRecord, outcome *tools.Outcome
 		return start, nil, true, fmt.Errorf("spool: %w", err)
 	}
 	var stored tools.Outcome
-	if err := json.Unmarshal(raw, &stored); err != nil || stored.Status == "" {
-		return start, nil, true, nil // an outcome that cannot be read was not observed
+	if json.Unmarshal(raw, &stored) == nil && stored.Status != "" {
+		return start, &stored, true, nil
 	}
-	return start, &stored, true, nil
+	return start, nil, true, nil // an outcome that cannot be read was not observed
 }
 
 // tail reads the end of a call's output so far.
