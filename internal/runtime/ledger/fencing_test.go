@@ -189,6 +189,25 @@ func TestForeignRunIsRefused(t *testing.T) {
 	}
 }
 
+func TestDirectoryTellsWhichRunItBelongsTo(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "ledger")
+	want := func(uid string) {
+		t.Helper()
+		if got, err := ledger.RunUID(nil, dir); got != uid || err != nil {
+			t.Errorf("the directory is said to be of run %q (%v), want %q", got, err, uid)
+		}
+	}
+	want("")
+	l, _ := open(t, options(nil, dir, 1))
+	want(runUID) // a process that is killed now leaves no record
+	appendNotes(t, l, 1, 1)
+	closeLedger(t, l)
+	if err := os.Remove(filepath.Join(dir, "EPOCH")); err != nil {
+		t.Fatal(err)
+	}
+	want(runUID)
+}
+
 func TestFirstRecordMustNameTheRun(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), runUID)
 	l, _ := open(t, options(nil, dir, 1))

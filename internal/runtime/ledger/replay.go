@@ -43,3 +43,20 @@ func orOS(fsys FS) FS {
 	}
 	return fsys
 }
+
+// RunUID tells which run a ledger directory belongs to: the run of its first record
+// or, if a writer was stopped before its first record, of its epoch file. It is empty
+// for a directory that no run has used. A nil FS means [OS].
+func RunUID(fsys FS, dir string) (string, error) {
+	for e, err := range Replay(fsys, dir) {
+		if err != nil {
+			return "", err
+		}
+		if uid := firstRunUID(e.Data); uid != "" {
+			return uid, nil
+		}
+		break
+	}
+	o, err := readOwner(orOS(fsys), dir)
+	return o.RunUID, err
+}
