@@ -65,7 +65,7 @@ type decision struct {
 
 // decide is the whole of the controller's judgement. It is a pure function of the facts.
 func decide(f *facts) decision {
-	d := decision{admission: admit(f.run, f.ladder)}
+	d := decision{admission: admit(f.run, f.ladder), release: f.orphans}
 	if f.run.DeletionTimestamp != nil {
 		d.letGo(f)
 		return d
@@ -347,7 +347,9 @@ func desiredState(run *v1alpha1.AgentRun) v1alpha1.DesiredState {
 	return run.Spec.DesiredState
 }
 
-func limits(run *v1alpha1.AgentRun) v1alpha1.Limits { return ptr.Deref(run.Spec.Limits, v1alpha1.Limits{}) }
+func limits(run *v1alpha1.AgentRun) v1alpha1.Limits {
+	return ptr.Deref(run.Spec.Limits, v1alpha1.Limits{})
+}
 
 func activeDeadline(run *v1alpha1.AgentRun) time.Duration {
 	return seconds(orDefault(limits(run).ActiveDeadlineSeconds, v1alpha1.DefaultActiveDeadlineSeconds))

@@ -25,8 +25,8 @@ type facts struct {
 	foreignPod bool
 	// reopened is the name of a route that a parked run waits for and that works again; empty if there is none.
 	reopened string
-	// live is set if run and the epoch's pod were read from the API server itself, not from a cache.
-	live bool
+	// orphans are pods of earlier runs of the same name.
+	orphans []podRef
 }
 
 // nodeState is what is known about the node of a pod that is being deleted.

@@ -20,15 +20,14 @@ const taintOutOfService = "node.kubernetes.io/out-of-service"
 // observe gathers the facts about a run; nil if it does not exist. It reads from the cache, and again from the API server
 // if what it found would lead to a decision that must not rest on a cache.
 func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*facts, error) {
-	f, err := r.observeFrom(ctx, r.client, key)
+	f, err := r.observeRun(ctx, key, false)
 	if err != nil {
 		return nil, err
 	}
 	if f == nil || f.doubtful() || newerPod(f) {
-		if f, err = r.observeFrom(ctx, r.live, key); f == nil || err != nil {
+		if f, err = r.observeRun(ctx, key, true); f == nil || err != nil {
 			return nil, err
 		}
-		f.live = true
 	}
 	if err := r.observeNodes(ctx, f); err != nil {
 		return nil, err
@@ -46,9 +45,13 @@ func newerPod(f *facts) bool {
 	return false
 }
 
-// observeFrom reads the run through reader; so too its epoch's pod. Other pods and the ladder come from the cache: a pod
-// that the cache does not know yet is at worst found by its name when the pod is created.
-func (r *Reconciler) observeFrom(ctx context.Context, reader client.Reader, key types.NamespacedName) (*facts, error) {
+// observeRun reads a run, its ladder and its pods; nil if the run does not exist. With live, the run and its epoch's pod are
+// read from the API server; the other pods and the ladder always come from the cache.
+func (r *Reconciler) observeRun(ctx context.Context, key types.NamespacedName, live bool) (*facts, error) {
+	var reader client.Reader = r.client
+	if live {
+		reader = r.live
+	}
 	run := &v1alpha1.AgentRun{}
 	if err := reader.Get(ctx, key, run); apierrors.IsNotFound(err) {
 		return nil, nil //nolint:nilnil // no run and no error is what the caller has to tell apart
@@ -64,30 +67,40 @@ func (r *Reconciler) observeFrom(ctx context.Context, reader client.Reader, key 
 		return nil, fmt.Errorf("reading ladder %s: %w", ladderKey, err)
 	}
 	var pods corev1.PodList
-	if err := r.client.List(ctx, &pods, client.InNamespace(run.Namespace), client.MatchingFields{indexRunUID: string(run.UID)}); err != nil {
+	if err := r.client.List(ctx, &pods, client.InNamespace(run.Namespace), client.MatchingFields{indexRun: run.Name}); err != nil {
 		return nil, fmt.Errorf("listing the pods of run %s: %w", key, err)
 	}
-	name := run.Status.PodName
 	for i := range pods.Items {
-		pod := &pods.Items[i]
-		if owned(pod, run) && (reader == client.Reader(r.client) || pod.Name != name) {
-			f.pods = append(f.pods, podFactsOf(pod))
+		if pod := &pods.Items[i]; !live || pod.Name != run.Status.PodName {
+			f.addPod(pod)
 		}
 	}
-	if reader == client.Reader(r.client) || name == "" {
+	if !live || run.Status.PodName == "" {
 		return f, nil
 	}
 	pod := &corev1.Pod{}
-	switch err := reader.Get(ctx, types.NamespacedName{Namespace: run.Namespace, Name: name}, pod); {
-	case apierrors.IsNotFound(err):
-	case err != nil:
-		return nil, fmt.Errorf("reading pod %s: %w", name, err)
-	case owned(pod, run):
-		f.pods = append(f.pods, podFactsOf(pod))
-	default:
-		f.foreignPod = true
+	podKey := types.NamespacedName{Namespace: run.Namespace, Name: run.Status.PodName}
+	if err := reader.Get(ctx, podKey, pod); err == nil {
+		f.addPod(pod)
+	} else if !apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("reading pod %s: %w", podKey, err)
 	}
 	return f, nil
+}
+
+// addPod sorts a pod that has the run's label, or the name of its epoch's pod, into the facts.
+func (f *facts) addPod(pod *corev1.Pod) {
+	switch {
+	case owned(pod, f.run):
+		f.pods = append(f.pods, podFactsOf(pod))
+		return
+	case pod.Name == f.run.Status.PodName:
+		f.foreignPod = true
+	}
+	// A pod of an earlier run of this name: that run is gone, and nobody else will let the pod go.
+	if owner := metav1.GetControllerOf(pod); owner != nil && owner.Kind == "AgentRun" && owner.Name == f.run.Name {
+		f.orphans = append(f.orphans, podRef{pod.Name, pod.UID})
+	}
 }
 
 // owned says whether a pod belongs to this very run, not to an earlier one of its name.

@@ -12,8 +12,6 @@ import (
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"belay.dev/belay/api/v1alpha1"
 )
 
 // Options configure the controller.
@@ -76,7 +74,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 // releaseOrphans lets pods go whose run does not exist any more: nobody is left to record their end.
 func (r *Reconciler) releaseOrphans(ctx context.Context, req ctrl.Request) error {
 	var pods corev1.PodList
-	if err := r.client.List(ctx, &pods, client.InNamespace(req.Namespace), client.MatchingLabels{v1alpha1.LabelRun: req.Name}); err != nil {
+	if err := r.client.List(ctx, &pods, client.InNamespace(req.Namespace), client.MatchingFields{indexRun: req.Name}); err != nil {
 		return fmt.Errorf("listing the pods of run %s, which does not exist: %w", req, err)
 	}
 	for i := range pods.Items {
@@ -100,6 +98,5 @@ func resultAt(t, now time.Time) ctrl.Result {
 	if t.IsZero() {
 		return ctrl.Result{}
 	}
-	// Times in a status are whole seconds, so a pass that comes a moment early would only come again.
 	return ctrl.Result{RequeueAfter: max(t.Sub(now), 100*time.Millisecond)}
 }

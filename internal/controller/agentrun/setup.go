@@ -25,7 +25,7 @@ const reconciliationTimeout = time.Minute
 
 // Indexes of the cache.
 const (
-	indexRunUID    = "belay.runUID"    // pods by the UID of their run
+	indexRun       = "belay.run"       // pods by the name of their run
 	indexLadder    = "belay.ladder"    // runs without a live pod by the ladder that they name
 	indexWakeRoute = "belay.wakeRoute" // parked runs by the routes that they wait for
 )
@@ -80,7 +80,12 @@ type index struct {
 
 func indexes() []index {
 	return []index{
-		{&corev1.Pod{}, indexRunUID, func(obj client.Object) []string { return []string{obj.GetLabels()[v1alpha1.LabelRunUID]} }},
+		{&corev1.Pod{}, indexRun, func(obj client.Object) []string {
+			if name := obj.GetLabels()[v1alpha1.LabelRun]; name != "" {
+				return []string{name}
+			}
+			return nil
+		}},
 		{&v1alpha1.AgentRun{}, indexLadder, func(obj client.Object) []string {
 			run, ok := obj.(*v1alpha1.AgentRun)
 			if !ok || finished(run) || (run.Status.PodUID != "" && lastRecord(run) == nil) {
