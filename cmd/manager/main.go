@@ -23,6 +23,7 @@ import (
 
 	"belay.dev/belay/api/v1alpha1"
 	"belay.dev/belay/internal/controller/agentrun"
+	"belay.dev/belay/internal/version"
 )
 
 func main() {
@@ -38,6 +39,7 @@ func command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:           "manager",
 		Short:         "Run Belay's controllers",
+		Version:       version.String(),
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
