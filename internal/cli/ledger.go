@@ -6,11 +6,17 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"belay.dev/belay/internal/runtime/ledger"
+	"belay.dev/belay/internal/runtime/ledger/record"
+	"belay.dev/belay/internal/runtime/ledger/timeline"
 )
+
+// followEvery is how often show --follow looks for new records.
+const followEvery = 300 * time.Millisecond
 
 func newLedger() *cobra.Command {
 	command := &cobra.Command{
@@ -19,7 +25,7 @@ func newLedger() *cobra.Command {
 		Long:  "ledger reads the ledger of a run without changing it, also while the run is writing. PATH is its directory or its first file.",
 		Args:  cobra.NoArgs,
 	}
-	command.AddCommand(newLedgerVerify())
+	command.AddCommand(newLedgerShow(), newLedgerVerify(), newLedgerExport())
 	return command
 }
 
@@ -36,6 +42,66 @@ func ledgerDir(path string) (string, error) {
 		return "", usage(fmt.Errorf("there is no ledger in %s: %w", path, err))
 	}
 	return path, nil
+}
+
+// blobs fetches payloads that were too large for their line.
+func blobs(dir string) func(record.Blob) ([]byte, error) {
+	return func(b record.Blob) ([]byte, error) {
+		return ledger.ReadBlob(nil, dir, ledger.BlobRef{SHA256: b.SHA256, Size: b.Size})
+	}
+}
+
+func newLedgerShow() *cobra.Command {
+	var output string
+	var follow bool
+	command := &cobra.Command{
+		Use:   "show PATH",
+		Short: "Tell what a run did: turns, legs, waits, fallbacks, calls, cost",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(command *cobra.Command, args []string) error {
+			if output != string(timeline.Text) && output != string(timeline.JSON) {
+				return usage(fmt.Errorf("--output %q: want text or json", output))
+			}
+			dir, err := ledgerDir(args[0])
+			if err != nil {
+				return err
+			}
+			entries := ledger.Replay(nil, dir)
+			if follow {
+				ticker := time.NewTicker(followEvery)
+				defer ticker.Stop()
+				entries = ledger.Follow(command.Context(), nil, dir, ticker.C)
+			}
+			err = timeline.Write(command.OutOrStdout(), entries, timeline.Options{Format: timeline.Format(output), Blob: blobs(dir)})
+			return damaged(err)
+		},
+	}
+	command.Flags().StringVarP(&output, "output", "o", "text", "text, or json: an object for each record")
+	command.Flags().BoolVarP(&follow, "follow", "f", false, "go on with each new record, until interrupted")
+	return command
+}
+
+func newLedgerExport() *cobra.Command {
+	return &cobra.Command{
+		Use:   "export PATH",
+		Short: "Print the conversation as JSON lines, without credentials",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(command *cobra.Command, args []string) error {
+			dir, err := ledgerDir(args[0])
+			if err != nil {
+				return err
+			}
+			return damaged(timeline.Export(command.OutOrStdout(), ledger.Replay(nil, dir), timeline.ExportOptions{Blob: blobs(dir)}))
+		},
+	}
+}
+
+// damaged gives an error of reading a ledger the exit code that says so.
+func damaged(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &exit{code: codeOf(err), err: err}
 }
 
 func newLedgerVerify() *cobra.Command {
