@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"belay.dev/belay/test/devnode/admit"
+	"belay.dev/belay/test/devnode/container"
 	"belay.dev/belay/test/devnode/lifecycle"
 )
 
@@ -38,6 +39,12 @@ func (w *worker) handle(ctx context.Context, e any) {
 		w.beginStop(0)
 	case killRequested:
 		e.done <- w.killNow(e.container)
+	case lookup:
+		var p *container.Process
+		if l := w.lives[e.name]; l != nil {
+			p = l.process
+		}
+		e.found <- p
 	case mounted:
 		w.volumes = e.volumes
 		w.facts.VolumesReady = true
@@ -81,7 +88,7 @@ func (w *worker) began(ctx context.Context, e begun) {
 	}
 	probes, cancel := context.WithCancel(ctx)
 	w.lives[e.name] = &live{begun: e, stopProbes: cancel}
-	w.logs.runs(e.name, e.over)
+	w.logs.began(e.name, e.logPath, e.over)
 	w.helps(func() {
 		<-e.over
 		w.send(ended{name: e.name})
@@ -210,4 +217,15 @@ func (n *Node) portTaken(w *worker) (pod string, port int32) {
 		}
 	}
 	return "", 0
+}
+
+// process finds a running container's process.
+func (w *worker) process(name string) (*container.Process, error) {
+	found := make(chan *container.Process, 1)
+	if w.send(lookup{name: name, found: found}) {
+		if p := <-found; p != nil {
+			return p, nil
+		}
+	}
+	return nil, fmt.Errorf("devnode: container %q of pod %s/%s does not run", name, w.namespace, w.name)
 }

@@ -25,25 +25,14 @@ type logIndex struct {
 	ends  map[string]<-chan struct{} // by container: the end of the newest run
 }
 
-func (l *logIndex) add(container string, attempt int32, path string) {
+// began takes notice of a container's new run.
+func (l *logIndex) began(container, path string, over <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.paths == nil {
-		l.paths = map[string][]string{}
+		l.paths, l.ends = map[string][]string{}, map[string]<-chan struct{}{}
 	}
-	// A start that failed and is repeated has the same path.
-	if paths := l.paths[container]; int(attempt) >= len(paths) {
-		l.paths[container] = append(paths, path)
-	}
-}
-
-// runs takes notice of a container's newest run.
-func (l *logIndex) runs(container string, over <-chan struct{}) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.ends == nil {
-		l.ends = map[string]<-chan struct{}{}
-	}
+	l.paths[container] = append(l.paths[container], path)
 	l.ends[container] = over
 }
 
@@ -112,7 +101,10 @@ func (n *Node) containerLogs(ctx context.Context, namespace, pod, container stri
 	}
 	path, ok := w.logs.path(container, o.Previous)
 	if !ok {
-		return nil, errdefs.NotFoundf("container %s of pod %s/%s has no such log", container, namespace, pod)
+		if o.Previous {
+			return nil, errdefs.InvalidInputf("previous terminated container %q in pod %q not found", container, pod)
+		}
+		return nil, errdefs.InvalidInputf("container %q in pod %q is waiting to start", container, pod)
 	}
 	options := logfile.Options{Tail: -1, LimitBytes: o.LimitBytes, Timestamps: o.Timestamps, Since: o.SinceTime}
 	if o.Tail > 0 {

@@ -218,6 +218,20 @@ func (n *Node) KillContainer(namespace, name, containerName string) error {
 	return w.kill(containerName)
 }
 
+// Exec runs a command in a running container, as the container's user, and
+// returns its exit code and the first 4 KiB of its output.
+func (n *Node) Exec(ctx context.Context, namespace, name, containerName string, args ...string) (code int, output string, err error) {
+	w, err := n.worker(namespace, name)
+	if err != nil {
+		return 0, "", err
+	}
+	p, err := w.process(containerName)
+	if err != nil {
+		return 0, "", err
+	}
+	return p.Exec(ctx, args)
+}
+
 // Evict ends a pod as a node under pressure does: it fails with the reason
 // Evicted and the condition DisruptionTarget.
 func (n *Node) Evict(namespace, name, message string) error {

@@ -52,7 +52,6 @@ func (w *worker) startContainer(ctx context.Context, name string) {
 		node: w.node, pod: w.pod, spec: w.spec(name), dir: w.dir(), attempt: attempt, volumes: w.volumes,
 		again: c.WaitReason == waitImage || c.WaitReason == waitImageBack,
 	}
-	w.logs.add(name, attempt, s.logPath())
 	w.helps(func() {
 		b, reason, err := s.run(ctx)
 		if err != nil {
@@ -135,7 +134,7 @@ func (s *start) run(ctx context.Context) (begun, string, error) {
 		<-over
 	}
 	return begun{
-		name: s.spec.Name, process: process, over: over, id: idScheme + s.id(), imageID: idScheme + s.spec.Image, message: message,
+		name: s.spec.Name, process: process, over: over, logPath: s.logPath(), id: idScheme + s.id(), imageID: idScheme + s.spec.Image, message: message,
 	}, "", nil
 }
 

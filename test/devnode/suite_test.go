@@ -24,7 +24,10 @@ var (
 	cluster *rig.Rig
 	node    *devnode.Node
 	client  kubernetes.Interface
+	nodeDir string
 )
+
+var hostImage = devnode.Image{Host: true}
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -49,7 +52,8 @@ func runSuite(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	if node, err = startNode(ctx, "devnode", dir+"/node"); err != nil {
+	nodeDir = dir + "/node"
+	if node, err = startNode(ctx, "devnode", nodeDir); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -64,7 +68,7 @@ func startNode(ctx context.Context, name, dir string) (*devnode.Node, error) {
 	}
 	return devnode.Start(ctx, devnode.Config{
 		Name: name, API: cluster.Config(), Dir: dir, LogServer: tls, Refresh: 200 * time.Millisecond,
-		Images: map[string]devnode.Image{"host": {Host: true}},
+		Images: map[string]devnode.Image{"host": hostImage},
 		Log:    slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 }
@@ -181,12 +185,18 @@ func describe(p *corev1.Pod) string {
 	return b.String()
 }
 
+func readLogs(t *testing.T, p *corev1.Pod, o corev1.PodLogOptions) (string, error) {
+	t.Helper()
+	data, err := client.CoreV1().Pods(p.Namespace).GetLogs(p.Name, &o).DoRaw(t.Context())
+	return string(data), err
+}
+
 // logs returns a container's log through the API server.
 func logs(t *testing.T, p *corev1.Pod, container string) string {
 	t.Helper()
-	data, err := client.CoreV1().Pods(p.Namespace).GetLogs(p.Name, &corev1.PodLogOptions{Container: container}).DoRaw(t.Context())
+	text, err := readLogs(t, p, corev1.PodLogOptions{Container: container})
 	if err != nil {
 		t.Fatalf("logs of %s: %v", container, err)
 	}
-	return string(data)
+	return text
 }

@@ -40,6 +40,10 @@ type (
 		container string // empty is all
 		done      chan error
 	}
+	lookup struct {
+		name  string
+		found chan *container.Process
+	}
 	mounted struct{ volumes map[string]volume.Volume }
 	// notStarted is a container that could not be started for now.
 	notStarted struct{ name, reason, message string }
@@ -47,6 +51,7 @@ type (
 		name    string
 		process *container.Process
 		over    <-chan struct{} // closed when it is gone and its log complete
+		logPath string
 		id      string
 		imageID string
 		message func(exitCode int32) string
