@@ -5,7 +5,6 @@ import (
 	"encoding/pem"
 	"fmt"
 	"net/url"
-	"strings"
 
 	"belay.dev/belay/api/v1alpha1"
 	"belay.dev/belay/internal/contract"
@@ -75,13 +74,14 @@ func rejectProvider(p *v1alpha1.Provider) (reason, message string) {
 	return "", ""
 }
 
-// holdsCertificate tells that a bundle has at least one certificate and none that is broken.
+// holdsCertificate tells that a bundle has at least one certificate and none that is broken. Text between them is a
+// comment.
 func holdsCertificate(bundle string) bool {
 	found := false
-	for rest := []byte(strings.TrimSpace(bundle)); ; {
+	for rest := []byte(bundle); ; {
 		var block *pem.Block
 		if block, rest = pem.Decode(rest); block == nil {
-			return found && len(strings.TrimSpace(string(rest))) == 0
+			return found
 		}
 		if block.Type != "CERTIFICATE" {
 			continue
