@@ -21,11 +21,14 @@ func (anthropicMessages) idShapes() idShapes {
 	return idShapes{request: idShape{"req_011C", 20}, response: idShape{"msg_01", 22}, call: idShape{"toolu_01", 22}}
 }
 
-func (anthropicMessages) keyOf(h http.Header) string { return h.Get("X-Api-Key") }
+// keyOf takes the key from x-api-key, the API's own header, or from a bearer token, as which its newer SDKs send it.
+func (anthropicMessages) keyOf(h http.Header) string {
+	return orDefault(h.Get("X-Api-Key"), bearerToken(h))
+}
 
 func (anthropicMessages) checkHeaders(h http.Header) *rejection {
 	switch version := h.Get("Anthropic-Version"); version {
-	case "2023-06-01", "2023-01-01":
+	case "2023-01-01", "2023-06-01", "2026-10-21":
 		return nil
 	case "":
 		return &rejection{status: 400, kind: kindInvalid, message: "anthropic-version: header is required"}

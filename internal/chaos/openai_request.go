@@ -20,7 +20,10 @@ func (openAIChat) idShapes() idShapes {
 	return idShapes{request: idShape{"req_", 32}, response: idShape{"chatcmpl-", 29}, call: idShape{"call_", 24}}
 }
 
-func (openAIChat) keyOf(h http.Header) string {
+func (openAIChat) keyOf(h http.Header) string { return bearerToken(h) }
+
+// bearerToken is the bearer token of a request, empty if there is none.
+func bearerToken(h http.Header) string {
 	scheme, key, _ := strings.Cut(h.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") {
 		return ""

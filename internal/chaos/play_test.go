@@ -90,7 +90,10 @@ func TestHTTPMistakesAreAnsweredLikeTheRealAPIs(t *testing.T) {
 			q.Header.Set("X-Api-Key", "k")
 		}, 400, "not a valid version"},
 		{"a wrong Anthropic key", "claude", func(*http.Request) {}, 401, `"type":"authentication_error"`},
-		{"a bearer token at Anthropic", "claude", func(q *http.Request) { q.Header.Del("X-Api-Key"); q.Header.Set("Authorization", "Bearer k") }, 401, `"type":"authentication_error"`},
+		{"a wrong bearer token at Anthropic", "claude", func(q *http.Request) { q.Header.Del("X-Api-Key"); q.Header.Set("Authorization", "Bearer w") }, 401, `"type":"authentication_error"`},
+		{"no key at Anthropic", "claude", func(q *http.Request) { q.Header.Del("X-Api-Key") }, 401, `"type":"authentication_error"`},
+		{"an Anthropic key at OpenAI", "a", func(q *http.Request) { q.Header.Del("Authorization"); q.Header.Set("X-Api-Key", "k") }, 401, "didn't provide"},
+		{"a bearer token at Anthropic", "claude", func(q *http.Request) { q.Header.Del("X-Api-Key"); q.Header.Set("Authorization", "Bearer k") }, 200, "event: message_stop"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			body := openAIHello

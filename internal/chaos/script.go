@@ -178,7 +178,7 @@ type Call struct {
 	Name string `json:"name"`
 	// Arguments is the arguments object.
 	Arguments json.RawMessage `json:"arguments,omitempty"`
-	// ArgumentsRaw are the arguments verbatim, valid JSON or not. OpenAIChat only sends what parses through unchanged.
+	// ArgumentsRaw are the arguments verbatim, valid JSON or not.
 	ArgumentsRaw *string `json:"argumentsRaw,omitempty"`
 	// ID replaces the vendor-style id that is minted otherwise, for example to repeat one.
 	ID string `json:"id,omitempty"`
