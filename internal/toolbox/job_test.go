@@ -53,11 +53,12 @@ func TestACrashOfTheToolboxAnswersCallsInFlightAndLeavesThemInDoubt(t *testing.T
 		t.Fatal("no answer within a second of the crash")
 	}
 
-	w.start()
 	pids := pidsIn(t, w.path("pids"))
 	if len(pids) != 3 {
 		t.Fatalf("the command wrote %d process ids, want 3", len(pids))
 	}
+	eventually(t, "the command has died with the toolbox", func() bool { return !alive(pids[2]) })
+	w.start()
 	for _, pid := range pids {
 		if alive(pid) {
 			t.Errorf("process %d has outlived the restart", pid)

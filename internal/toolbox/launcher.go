@@ -1,13 +1,11 @@
 package toolbox
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
 	"strconv"
 	"sync"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -36,8 +34,8 @@ type launcher struct {
 }
 
 func newLauncher() (*launcher, error) {
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return nil, fmt.Errorf("becoming the reaper of orphans: %w", err)
+	if err := becomeReaper(); err != nil {
+		return nil, err
 	}
 	l := &launcher{work: make(chan func()), done: make(chan struct{}), children: make(map[int]struct{})}
 	go func() {
@@ -59,7 +57,7 @@ func (l *launcher) stop() {
 // start starts cmd as the leader of a session of its own. The caller calls
 // wait exactly once.
 func (l *launcher) start(cmd *exec.Cmd) error {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = leaderAttributes()
 	result := make(chan error, 1)
 	l.work <- func() {
 		l.mu.Lock()

@@ -41,13 +41,23 @@ func TestATimeLimitKillsATreeThatIgnoresSIGTERM(t *testing.T) {
 	}
 }
 
-func TestAModelCannotExtendTheRunsTimeLimit(t *testing.T) {
+func TestTheModelsTimeLimitHoldsWithinTheRuns(t *testing.T) {
 	w := newWorkspace(t)
 	w.start()
-	call := newCall("shell", map[string]any{"command": "sleep 1000", "timeoutSeconds": 600})
-	call.Timeout = 300 * time.Millisecond
-	if got := w.dial().Call(t.Context(), call); got.Status != tools.Timeout {
-		t.Errorf("got %+v", got)
+	client := w.dial()
+	for name, test := range map[string]struct {
+		seconds int
+		allowed time.Duration
+		want    string
+	}{
+		"asked for less than allowed": {1, time.Minute, "time limit of 1s"},
+		"asked for more than allowed": {600, 300 * time.Millisecond, "time limit of 300ms"},
+	} {
+		call := newCall("shell", map[string]any{"command": "sleep 1000", "timeoutSeconds": test.seconds})
+		call.Timeout = test.allowed
+		if got := client.Call(t.Context(), call); got.Status != tools.Timeout || !strings.Contains(got.Text, test.want) {
+			t.Errorf("%s: got %+v", name, got)
+		}
 	}
 }
 
@@ -82,17 +92,27 @@ func TestNoProcessOutlivesItsCall(t *testing.T) {
 }
 
 func TestACallDoesNotEndTheProcessesOfAnother(t *testing.T) {
-	w := newWorkspace(t)
-	w.start()
-	client := w.dial()
-	long := shell("(setsid sleep 1000 & echo $! >> pids); echo x >> sign; until [ -e go ]; do sleep 0.01; done; kill -0 $(cat pids) && echo still there")
-	answer := w.begin(client, long, "sign")
-	client.Call(t.Context(), shell("true"))
-	if err := os.WriteFile(w.path("go"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if got := <-answer; got.Text != "still there\n[exit code 0]" {
-		t.Errorf("got %+v", got)
+	for name, orphan := range map[string]string{
+		"tagged":   "(setsid sh -c 'echo $$ > pids; exec sleep 1000' &)",
+		"untagged": "(env -i PATH=$PATH setsid sh -c 'echo $$ > pids; exec sleep 1000' &)",
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorkspace(t)
+			w.start()
+			client := w.dial()
+			long := shell(orphan + "; until [ -s pids ]; do sleep 0.01; done; echo x >> sign; until [ -e go ]; do sleep 0.01; done; kill -0 $(cat pids) && echo still there")
+			answer := w.begin(client, long, "sign")
+			client.Call(t.Context(), shell("true"))
+			if err := os.WriteFile(w.path("go"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if got := <-answer; got.Text != "still there\n[exit code 0]" {
+				t.Errorf("got %+v", got)
+			}
+			if pids := pidsIn(t, w.path("pids")); len(pids) != 1 || alive(pids[0]) {
+				t.Errorf("processes left by the long call: %v", pids)
+			}
+		})
 	}
 }
 

@@ -129,15 +129,14 @@ func (s *server) serveConnection(ctx context.Context, conn *net.UnixConn) {
 // checkPeer refuses other users, and the processes that the tools started:
 // they share the toolbox's user and see its socket.
 func (s *server) checkPeer(conn *net.UnixConn) error {
-	credentials, err := peer(conn)
+	pid, uid, err := peer(conn)
 	if err != nil {
 		return err
 	}
-	uid := int(credentials.Uid)
 	if s.config.ClientUID >= 0 && uid != s.config.ClientUID && uid != os.Getuid() {
 		return fmt.Errorf("user %d may not connect", uid)
 	}
-	pid, self := int(credentials.Pid), os.Getpid()
+	self := os.Getpid()
 	ours := family(scanProcesses(), func(p process) bool { return p.ppid == self && p.pid != self })
 	for _, p := range ours {
 		if p.pid == pid {

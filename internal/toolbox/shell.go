@@ -60,7 +60,7 @@ func shellTool(config Config, supervisor *Supervisor, shell string) tool {
 			"description":   "Environment variables to add."},
 	}, "command")
 	t := tools.Tool{Name: shellName, Description: description, InputSchema: input, Effect: tools.Supervised,
-		Provider: tools.ProviderWorkspace, Timeout: defaultShellTimeout}
+		Provider: tools.ProviderWorkspace, Timeout: tools.MaxShellTimeout}
 	return tool{Tool: t, run: func(ctx context.Context, call invocation) tools.Outcome {
 		var arguments shellArguments
 		if err := json.Unmarshal(call.arguments, &arguments); err != nil {
@@ -106,20 +106,17 @@ func runShell(ctx context.Context, config Config, supervisor *Supervisor, shell 
 	return outcome
 }
 
-// shellLimit is the shorter of the run's limit for the call and the one that
-// the model asks for. Without either it is the default.
-func shellLimit(caller time.Duration, seconds int) time.Duration {
-	asked := time.Duration(seconds) * time.Second
-	switch {
-	case caller > 0 && asked > 0:
-		return min(caller, asked, tools.MaxShellTimeout)
-	case caller > 0:
-		return min(caller, tools.MaxShellTimeout)
-	case asked > 0:
-		return min(asked, tools.MaxShellTimeout)
-	default:
-		return defaultShellTimeout
+// shellLimit is how long a command may run: what the model asks for, or the
+// default, but no more than the run allows.
+func shellLimit(allowed time.Duration, seconds int) time.Duration {
+	limit := defaultShellTimeout
+	if seconds > 0 {
+		limit = time.Duration(seconds) * time.Second
 	}
+	if allowed > 0 {
+		limit = min(limit, allowed)
+	}
+	return min(limit, tools.MaxShellTimeout)
 }
 
 // commandEnv is the whole environment of a command: nothing else of the

@@ -7,8 +7,6 @@ import (
 	"net"
 	"os"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
 
 // socketMode lets the runner in, which shares the group (fsGroup) only.
@@ -88,23 +86,4 @@ func (l *listener) Close() error {
 		err = errors.Join(err, os.Remove(l.path))
 	}
 	return err
-}
-
-// peer returns the credentials of the process that connected.
-func peer(conn *net.UnixConn) (*unix.Ucred, error) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return nil, fmt.Errorf("peer credentials: %w", err)
-	}
-	var credentials *unix.Ucred
-	var credentialsErr error
-	if err := raw.Control(func(fd uintptr) {
-		credentials, credentialsErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); err != nil {
-		return nil, fmt.Errorf("peer credentials: %w", err)
-	}
-	if credentialsErr != nil {
-		return nil, fmt.Errorf("peer credentials: %w", credentialsErr)
-	}
-	return credentials, nil
 }

@@ -192,10 +192,12 @@ var workspaceEffects = map[string]Effect{
 // ProviderWorkspace is the Tool.Provider of the toolbox's tools.
 const ProviderWorkspace = "workspace"
 
-// workspaceTimeouts are the limits of calls that name none.
 const (
-	shellTimeout = 120 * time.Second
-	fileTimeout  = 60 * time.Second
+	// MaxShellTimeout is the longest that one command may run. A command that
+	// asks for nothing gets less, see the tool's description.
+	MaxShellTimeout = 30 * time.Minute
+	// fileTimeout bounds the tools that work on files.
+	fileTimeout = 60 * time.Second
 )
 
 func workspaceTool(listed *mcp.Tool) (Tool, error) {
@@ -216,7 +218,7 @@ func workspaceTool(listed *mcp.Tool) (Tool, error) {
 	}
 	timeout := fileTimeout
 	if listed.Name == "shell" {
-		timeout = shellTimeout
+		timeout = MaxShellTimeout
 	}
 	return Tool{
 		Name: listed.Name, Description: SafeText(listed.Description), InputSchema: schema,

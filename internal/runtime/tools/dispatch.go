@@ -97,15 +97,8 @@ func (c *Client) toolNames() string {
 
 // deadline is the time after which the client gives the toolbox up.
 func (c *Client) deadline(call Call, tool Tool) time.Duration {
-	limit := max(call.Timeout, tool.Timeout)
-	if tool.Name == "shell" {
-		limit = max(call.Timeout, MaxShellTimeout) // the command's own timeoutSeconds may say more
-	}
-	return limit + answerGrace
+	return max(call.Timeout, tool.Timeout) + answerGrace
 }
-
-// MaxShellTimeout is the longest that one command may run.
-const MaxShellTimeout = 30 * time.Minute
 
 // errNoAnswer is the cause of giving up on a toolbox that lives and does not answer.
 var errNoAnswer = errors.New("the toolbox did not answer in time")
