@@ -201,7 +201,7 @@ func serveRecorded(h http.Handler, req *http.Request) (rec *httptest.ResponseRec
 	rec = httptest.NewRecorder()
 	defer func() {
 		if err := recover(); err != nil {
-			if err != http.ErrAbortHandler { //nolint:errorlint // net/http compares it so
+			if abort, ok := err.(error); !ok || !errors.Is(abort, http.ErrAbortHandler) {
 				panic(err)
 			}
 			aborted = true
