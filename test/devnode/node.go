@@ -102,7 +102,8 @@ func (n *Node) start(ctx, life context.Context) error {
 	provisioning := make(chan struct{})
 	failed := make(chan error, 3)
 	n.goes(func() {
-		if err := provision.Run(life, n.client, n.cfg.ClaimsDir, n.cfg.Log, func() { close(provisioning) }); err != nil && life.Err() == nil {
+		storage := provision.Config{Client: n.client, Node: n.cfg.Name, Dir: n.cfg.ClaimsDir, Log: n.cfg.Log, Ready: func() { close(provisioning) }}
+		if err := provision.Run(life, storage); err != nil && life.Err() == nil {
 			failed <- fmt.Errorf("storage: %w", err)
 		}
 	})

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"belay.dev/belay/test/devnode/container"
+	"belay.dev/belay/test/devnode/provision"
 )
 
 // maxPods is a kubelet's default.
@@ -48,6 +49,7 @@ func (n *Node) describe(logPort int32) *corev1.Node {
 				corev1.LabelHostname:   n.cfg.Name,
 				corev1.LabelOSStable:   runtime.GOOS,
 				corev1.LabelArchStable: runtime.GOARCH,
+				provision.StorageLabel: provision.Storage(n.cfg.ClaimsDir),
 			},
 			Annotations: map[string]string{IsolationAnnotation: isolation()},
 		},

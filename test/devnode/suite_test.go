@@ -31,6 +31,9 @@ var hostImage = devnode.Image{Host: true}
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	if os.Getenv(childName) != "" {
+		os.Exit(runChild())
+	}
 	os.Exit(runSuite(m))
 }
 

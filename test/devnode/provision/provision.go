@@ -1,5 +1,5 @@
 // Package provision is the storage of a process-backed node: it makes a
-// directory and a volume for each claim of its storage class, and removes both
+// directory and a volume for each claim of its storage classes, and removes both
 // when a volume with the reclaim policy Delete is released. Binding is done by
 // the real volume controller.
 //
@@ -8,6 +8,8 @@ package provision
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -29,18 +31,50 @@ import (
 	"belay.dev/belay/test/devnode/volume"
 )
 
-// Class is the storage class, the cluster's default one.
-const Class = "belay-devnode"
+// The storage classes. Class is the cluster's default one and binds at once, on
+// any node; ClassWait binds where the claim's first pod is scheduled, as most
+// clouds' classes do, which costs about a second.
+const (
+	Class     = "belay-devnode"
+	ClassWait = "belay-devnode-wait"
+)
 
 const (
 	provisionedBy = "pv.kubernetes.io/provisioned-by"
 	defaultClass  = "storageclass.kubernetes.io/is-default-class"
 	provisioner   = "volume.kubernetes.io/storage-provisioner"
+	selectedNode  = "volume.kubernetes.io/selected-node"
 )
 
-// Provisioner makes volumes in a directory.
-type Provisioner struct {
+// Config says whose storage it is.
+type Config struct {
+	Client kubernetes.Interface
+	// Node is the node's name.
+	Node string
+	// Dir holds the volumes' data.
+	Dir string
+	Log *slog.Logger
+	// Ready is called once claims are served.
+	Ready func()
+}
+
+// StorageLabel is the label of nodes that says where their volumes are: pods
+// follow their claims to nodes with the same value.
+const StorageLabel = "devnode.belay.dev/storage"
+
+// storageAttribute is the same in a volume.
+const storageAttribute = "storage"
+
+// Storage is the value of StorageLabel for a directory of volumes.
+func Storage(dir string) string {
+	sum := sha256.Sum256([]byte(dir))
+	return hex.EncodeToString(sum[:5])
+}
+
+// provisionerLoop makes volumes in a directory.
+type provisionerLoop struct {
 	client kubernetes.Interface
+	node   string
 	dir    string
 	log    *slog.Logger
 	claims corelisters.PersistentVolumeClaimLister
@@ -48,9 +82,10 @@ type Provisioner struct {
 }
 
 // Run registers the storage class and the CSI driver and serves claims until ctx
-// ends. dir holds the volumes' data. ready is called once claims are served.
-func Run(ctx context.Context, client kubernetes.Interface, dir string, log *slog.Logger, ready func()) error {
-	p := &Provisioner{client: client, dir: dir, log: log,
+// ends.
+func Run(ctx context.Context, cfg Config) error {
+	client, dir := cfg.Client, cfg.Dir
+	p := &provisionerLoop{client: client, node: cfg.Node, dir: dir, log: cfg.Log,
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](50*time.Millisecond, 10*time.Second))}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make the directory of volumes: %w", err)
@@ -82,7 +117,7 @@ func Run(ctx context.Context, client kubernetes.Interface, dir string, log *slog
 			return fmt.Errorf("read %v: %w", kind, context.Cause(ctx))
 		}
 	}
-	ready()
+	cfg.Ready()
 	stop := context.AfterFunc(ctx, p.queue.ShutDown)
 	defer stop()
 	for p.next(ctx, volumes.Lister()) {
@@ -95,7 +130,7 @@ const (
 	volumePrefix = "volume:"
 )
 
-func (p *Provisioner) next(ctx context.Context, volumes corelisters.PersistentVolumeLister) bool {
+func (p *provisionerLoop) next(ctx context.Context, volumes corelisters.PersistentVolumeLister) bool {
 	key, quit := p.queue.Get()
 	if quit {
 		return false
@@ -123,14 +158,7 @@ func cutPrefix(s, prefix string) (string, bool) {
 	return s[len(prefix):], true
 }
 
-func (p *Provisioner) register(ctx context.Context) error {
-	class := &storagev1.StorageClass{
-		ObjectMeta:           metav1.ObjectMeta{Name: Class, Annotations: map[string]string{defaultClass: "true"}},
-		Provisioner:          volume.Driver,
-		ReclaimPolicy:        ptr.To(corev1.PersistentVolumeReclaimDelete),
-		VolumeBindingMode:    ptr.To(storagev1.VolumeBindingImmediate),
-		AllowVolumeExpansion: ptr.To(false),
-	}
+func (p *provisionerLoop) register(ctx context.Context) error {
 	driver := &storagev1.CSIDriver{
 		ObjectMeta: metav1.ObjectMeta{Name: volume.Driver},
 		Spec: storagev1.CSIDriverSpec{
@@ -143,14 +171,28 @@ func (p *Provisioner) register(ctx context.Context) error {
 	if _, err := p.client.StorageV1().CSIDrivers().Create(ctx, driver, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("register the CSI driver %s: %w", volume.Driver, err)
 	}
-	if _, err := p.client.StorageV1().StorageClasses().Create(ctx, class, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("register the storage class %s: %w", Class, err)
+	for name, mode := range map[string]storagev1.VolumeBindingMode{
+		Class: storagev1.VolumeBindingImmediate, ClassWait: storagev1.VolumeBindingWaitForFirstConsumer,
+	} {
+		class := &storagev1.StorageClass{
+			ObjectMeta:           metav1.ObjectMeta{Name: name},
+			Provisioner:          volume.Driver,
+			ReclaimPolicy:        ptr.To(corev1.PersistentVolumeReclaimDelete),
+			VolumeBindingMode:    &mode,
+			AllowVolumeExpansion: ptr.To(false),
+		}
+		if name == Class {
+			class.Annotations = map[string]string{defaultClass: "true"}
+		}
+		if _, err := p.client.StorageV1().StorageClasses().Create(ctx, class, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("register the storage class %s: %w", name, err)
+		}
 	}
 	return nil
 }
 
 // provision makes a volume for a claim that the volume controller handed over.
-func (p *Provisioner) provision(ctx context.Context, key string) error {
+func (p *provisionerLoop) provision(ctx context.Context, key string) error {
 	namespace, name, err := cache.SplitMetaNamespaceKey(key)
 	if err != nil {
 		return err
@@ -164,6 +206,9 @@ func (p *Provisioner) provision(ctx context.Context, key string) error {
 	}
 	if claim.Spec.VolumeName != "" || claim.DeletionTimestamp != nil || claim.Annotations[provisioner] != volume.Driver {
 		return nil
+	}
+	if node := claim.Annotations[selectedNode]; node != "" && node != p.node {
+		return nil // that node's storage makes it
 	}
 	if ptr.Deref(claim.Spec.VolumeMode, corev1.PersistentVolumeFilesystem) != corev1.PersistentVolumeFilesystem {
 		p.log.Warn("a claim for a block device is left pending", "claim", key)
@@ -181,14 +226,31 @@ func (p *Provisioner) provision(ctx context.Context, key string) error {
 	if err != nil {
 		return fmt.Errorf("read the claim's storage class: %w", err)
 	}
-	_, err = p.client.CoreV1().PersistentVolumes().Create(ctx, persistentVolume(claim, class, handle), metav1.CreateOptions{})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
+	_, err = p.client.CoreV1().PersistentVolumes().Create(ctx, persistentVolume(claim, class, handle, Storage(p.dir)), metav1.CreateOptions{})
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		return p.yield(ctx, handle, dir)
+	case err != nil:
 		return fmt.Errorf("create the volume: %w", err)
 	}
 	return nil
 }
 
-func persistentVolume(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, handle string) *corev1.PersistentVolume {
+// yield removes a directory whose volume another node's storage made first.
+func (p *provisionerLoop) yield(ctx context.Context, name, dir string) error {
+	pv, err := p.client.CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("read the volume: %w", err)
+	}
+	if pv.Spec.CSI != nil && pv.Spec.CSI.VolumeAttributes[storageAttribute] != Storage(p.dir) {
+		if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("remove an unused volume: %w", err)
+		}
+	}
+	return nil
+}
+
+func persistentVolume(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, handle, storage string) *corev1.PersistentVolume {
 	return &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: handle, Annotations: map[string]string{provisionedBy: volume.Driver}},
 		Spec: corev1.PersistentVolumeSpec{
@@ -201,15 +263,20 @@ func persistentVolume(claim *corev1.PersistentVolumeClaim, class *storagev1.Stor
 				APIVersion: "v1", Kind: "PersistentVolumeClaim",
 				Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID, ResourceVersion: claim.ResourceVersion,
 			},
+			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: StorageLabel, Operator: corev1.NodeSelectorOpIn, Values: []string{storage}}},
+			}}}},
 			PersistentVolumeSource: corev1.PersistentVolumeSource{
-				CSI: &corev1.CSIPersistentVolumeSource{Driver: volume.Driver, VolumeHandle: handle},
+				CSI: &corev1.CSIPersistentVolumeSource{
+					Driver: volume.Driver, VolumeHandle: handle, VolumeAttributes: map[string]string{storageAttribute: storage},
+				},
 			},
 		},
 	}
 }
 
 // reclaim removes a released volume and its data.
-func (p *Provisioner) reclaim(ctx context.Context, volumes corelisters.PersistentVolumeLister, name string) error {
+func (p *provisionerLoop) reclaim(ctx context.Context, volumes corelisters.PersistentVolumeLister, name string) error {
 	pv, err := volumes.Get(name)
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -218,7 +285,8 @@ func (p *Provisioner) reclaim(ctx context.Context, volumes corelisters.Persisten
 		return err
 	}
 	if pv.Status.Phase != corev1.VolumeReleased || pv.DeletionTimestamp != nil || pv.Annotations[provisionedBy] != volume.Driver ||
-		pv.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete || pv.Spec.CSI == nil {
+		pv.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete ||
+		pv.Spec.CSI == nil || pv.Spec.CSI.VolumeAttributes[storageAttribute] != Storage(p.dir) {
 		return nil
 	}
 	dir, err := volume.Dir(p.dir, pv.Spec.CSI.VolumeHandle)
