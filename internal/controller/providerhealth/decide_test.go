@@ -242,7 +242,9 @@ func TestOnlyRunsThatMayUseTheRouteCount(t *testing.T) {
 	}{
 		{"a run", func(*v1alpha1.AgentRun) {}, true},
 		{"another leg only", func(r *v1alpha1.AgentRun) { r.Spec.Routing = &v1alpha1.Routing{Legs: []string{"b"}} }, false},
-		{"too high a class", func(r *v1alpha1.AgentRun) { r.Spec.Routing = &v1alpha1.Routing{SecurityClass: v1alpha1.SecurityClassInternal} }, false},
+		{"too high a class", func(r *v1alpha1.AgentRun) {
+			r.Spec.Routing = &v1alpha1.Routing{SecurityClass: v1alpha1.SecurityClassInternal}
+		}, false},
 		{"finished", func(r *v1alpha1.AgentRun) {
 			meta.SetStatusCondition(&r.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionFinished, Status: metav1.ConditionTrue, Reason: "Finished"})
 		}, false},
@@ -280,7 +282,10 @@ func TestTheProgressOfARunIsNoReasonForAPass(t *testing.T) {
 		change func(*v1alpha1.AgentRun)
 		want   bool
 	}{
-		{"turn and usage", func(r *v1alpha1.AgentRun) { r.Status.Runner.Turn = ptr.To[int32](7); r.Status.Runner.Usage = &v1alpha1.Usage{} }, false},
+		{"turn and usage", func(r *v1alpha1.AgentRun) {
+			r.Status.Runner.Turn = ptr.To[int32](7)
+			r.Status.Runner.Usage = &v1alpha1.Usage{}
+		}, false},
 		{"a level", func(r *v1alpha1.AgentRun) { r.Status.Runner.Routes[0].ConsecutiveBlind = ptr.To[int32](3) }, true},
 		{"a new epoch", func(r *v1alpha1.AgentRun) { r.Status.Epoch = 2 }, true},
 		{"its pod is gone", func(r *v1alpha1.AgentRun) { r.Status.Conditions = nil }, true},
