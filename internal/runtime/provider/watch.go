@@ -23,7 +23,9 @@ const (
 )
 
 // watch owns the timers of one attempt. A timer that fires cancels the attempt's context with a *failure.Cause that tells
-// which one it was. The idle timer runs only while a read waits, so that a slow reader is never taken for a silent peer.
+// which one it was. The idle window counts only while a read waits, so that a slow reader is never taken for a silent
+// peer. Idle and progress timers are not set anew with each byte: when one fires it looks at what happened since, and
+// sleeps for the rest.
 type watch struct {
 	clock    clock.WithDelayedExecution
 	cancel   context.CancelCauseFunc
@@ -31,11 +33,14 @@ type watch struct {
 	started  time.Time
 
 	mu           sync.Mutex
+	stopped      bool
 	timers       []clock.Timer
 	connect      clock.Timer
 	firstByte    clock.Timer
 	idle         clock.Timer
 	progress     clock.Timer
+	reading      bool
+	readSince    time.Time
 	lastByte     time.Time
 	lastProgress time.Time
 	lastEvent    string
@@ -80,6 +85,7 @@ func (w *watch) arm(d time.Duration, cause func() *failure.Cause) clock.Timer {
 func (w *watch) stop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.stopped = true
 	for _, t := range w.timers {
 		t.Stop()
 	}
@@ -130,20 +136,13 @@ func (w *watch) wasSent() bool {
 func (w *watch) beforeRead() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.byteSeen || w.timeouts.Idle <= 0 {
-		return
-	}
-	if w.idle != nil {
-		w.idle.Reset(w.timeouts.Idle)
-		return
-	}
-	w.idle = w.arm(w.timeouts.Idle, w.idleCause)
+	w.reading, w.readSince = true, w.clock.Now()
 }
 
 func (w *watch) afterRead(n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	stopTimer(w.idle)
+	w.reading = false
 	if n == 0 {
 		return
 	}
@@ -159,7 +158,55 @@ func (w *watch) afterRead(n int) {
 	w.firstByteIn = w.lastByte.Sub(from)
 	w.lastProgress = w.lastByte
 	stopTimer(w.firstByte)
-	w.progress = w.arm(w.timeouts.Progress, w.progressCause)
+	w.idle = w.armCheck(w.timeouts.Idle, w.checkIdle)
+	w.progress = w.armCheck(w.timeouts.Progress, w.checkProgress)
+}
+
+// armCheck starts a timer that asks check when it fires: for the cause to end the attempt with, or how long to sleep on.
+// The caller holds mu.
+func (w *watch) armCheck(d time.Duration, check func(now time.Time) (*failure.Cause, time.Duration)) clock.Timer {
+	if d <= 0 {
+		return nil
+	}
+	var t clock.Timer
+	t = w.clock.AfterFunc(d, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.stopped {
+			return
+		}
+		if cause, rest := check(w.clock.Now()); cause != nil {
+			w.cancel(cause)
+		} else if rest > 0 {
+			t.Reset(rest)
+		}
+	})
+	w.timers = append(w.timers, t)
+	return t
+}
+
+func (w *watch) checkIdle(now time.Time) (*failure.Cause, time.Duration) {
+	window := w.timeouts.Idle
+	if !w.reading {
+		return nil, window
+	}
+	if rest := window - now.Sub(w.readSince); rest > 0 {
+		return nil, rest
+	}
+	return failure.Causef(failure.StreamStalled, "no byte for %s (window %s); last event: %s",
+		now.Sub(w.lastByte).Round(time.Millisecond), window, w.lastEvent), 0
+}
+
+func (w *watch) checkProgress(now time.Time) (*failure.Cause, time.Duration) {
+	window := w.timeouts.Progress
+	if window <= 0 {
+		return nil, 0
+	}
+	if rest := window - now.Sub(w.lastProgress); rest > 0 {
+		return nil, rest
+	}
+	return failure.Causef(failure.StreamStalled, "bytes arrived, but no content for %s (window %s); last event: %s",
+		now.Sub(w.lastProgress).Round(time.Millisecond), window, w.lastEvent), 0
 }
 
 // event notes an event's name and whether it carried content.
@@ -171,12 +218,8 @@ func (w *watch) event(name []byte, progress bool) {
 	} else if string(name) != w.lastEvent {
 		w.lastEvent = failure.CleanCode(string(name))
 	}
-	if !progress {
-		return
-	}
-	w.lastProgress = w.lastByte
-	if w.progress != nil {
-		w.progress.Reset(w.timeouts.Progress)
+	if progress {
+		w.lastProgress = w.lastByte
 	}
 }
 
@@ -186,23 +229,16 @@ func (w *watch) shorten(idle time.Duration) {
 	defer w.mu.Unlock()
 	stopTimer(w.progress)
 	w.timeouts.Progress = 0
-	if w.timeouts.Idle <= 0 || w.timeouts.Idle > idle {
-		w.timeouts.Idle = idle
+	if w.timeouts.Idle > 0 && w.timeouts.Idle <= idle {
+		return
 	}
-}
-
-func (w *watch) idleCause() *failure.Cause {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return failure.Causef(failure.StreamStalled, "no byte for %s (window %s); last event: %s",
-		w.clock.Now().Sub(w.lastByte).Round(time.Millisecond), w.timeouts.Idle, w.lastEvent)
-}
-
-func (w *watch) progressCause() *failure.Cause {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return failure.Causef(failure.StreamStalled, "bytes arrived, but no content for %s (window %s); last event: %s",
-		w.clock.Now().Sub(w.lastProgress).Round(time.Millisecond), w.timeouts.Progress, w.lastEvent)
+	w.timeouts.Idle = idle
+	switch {
+	case w.idle != nil:
+		w.idle.Reset(idle)
+	case w.byteSeen:
+		w.idle = w.armCheck(idle, w.checkIdle)
+	}
 }
 
 // watchedBody is a response body whose reads the timers see.

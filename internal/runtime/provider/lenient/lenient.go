@@ -4,7 +4,11 @@
 // The package is a pure leaf: it imports the standard library only.
 package lenient
 
-import "encoding/json"
+import (
+	"bytes"
+	"encoding/json"
+	"unicode/utf8"
+)
 
 // String is a JSON string; null and every other type are empty.
 type String string
@@ -15,7 +19,23 @@ func (s *String) UnmarshalJSON(raw []byte) error {
 		*s = ""
 		return nil
 	}
-	return json.Unmarshal(raw, (*string)(s))
+	if n := len(raw); n >= 2 && string(raw[1:n-1]) == string(*s) && bytes.IndexByte(raw, '\\') < 0 {
+		return nil
+	}
+	text, err := Unquote(raw)
+	*s = String(text)
+	return err
+}
+
+// Unquote decodes a JSON string. Most pieces of a stream have no escapes, and are taken as they stand; the rest is left to
+// encoding/json.
+func Unquote(raw []byte) (string, error) {
+	if n := len(raw); n >= 2 && raw[0] == '"' && bytes.IndexByte(raw, '\\') < 0 && utf8.Valid(raw) {
+		return string(raw[1 : n-1]), nil
+	}
+	var text string
+	err := json.Unmarshal(raw, &text)
+	return text, err
 }
 
 // maxInt is the largest integer that every JSON implementation holds exactly.
@@ -26,6 +46,10 @@ type Int int64
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (n *Int) UnmarshalJSON(raw []byte) error {
+	if digits, ok := decimal(raw); ok {
+		*n = digits
+		return nil
+	}
 	var f float64
 	if json.Unmarshal(raw, &f) != nil || f < 0 || f > maxInt {
 		*n = 0
@@ -33,6 +57,21 @@ func (n *Int) UnmarshalJSON(raw []byte) error {
 	}
 	*n = Int(f)
 	return nil
+}
+
+// decimal reads up to fifteen digits, which is what the integers of a stream are.
+func decimal(raw []byte) (Int, bool) {
+	if len(raw) == 0 || len(raw) > 15 {
+		return 0, false
+	}
+	var n Int
+	for _, c := range raw {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n = n*10 + Int(c-'0')
+	}
+	return n, true
 }
 
 // Present tells whether a field says anything: it is there, and not null, false or empty.

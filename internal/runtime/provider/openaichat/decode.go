@@ -61,11 +61,11 @@ func (d *decoder) Decode(e sse.Event) (provider.Step, error) {
 	if data[0] != '{' {
 		return provider.Step{}, malformed("an event is not a JSON object")
 	}
-	var c chunk
+	c := chunk{ID: lenient.String(d.id)} // the same in every chunk, and then not allocated again
 	if err := json.Unmarshal(data, &c); err != nil {
 		return provider.Step{}, malformed("an event is not the JSON of a chat completion chunk")
 	}
-	if lenient.Present(c.Error) || c.Object == "error" {
+	if lenient.Present(c.Error) || len(c.Choices) == 0 && failure.ReportsError(data) {
 		return provider.Step{Failed: true}, nil
 	}
 	return d.chunk(c)

@@ -71,6 +71,7 @@ func (Dialect) Render(target provider.Target, req provider.Request) (provider.Re
 			return provider.Rendered{}, err
 		}
 	}
+	r.flattenText()
 	fields := []field{{"model", target.Route.Model}, {"messages", r.messages}}
 	if len(req.Tools) > 0 {
 		fields = append(fields, field{"tools", toolList(req.Tools)})
@@ -167,36 +168,36 @@ func (r *renderer) addUser(marker string, blocks []message.Block) error {
 	return nil
 }
 
-// appendUser adds parts to the last message if that is the user's, too. Text alone is sent as a plain string, which
-// every server understands.
+// appendUser adds parts to the last message if that is the user's, too.
 func (r *renderer) appendUser(parts []wirePart) {
 	if len(parts) == 0 {
 		return
 	}
 	if n := len(r.messages); n > 0 && r.messages[n-1].Role == "user" {
-		parts = append(userParts(r.messages[n-1].Content), parts...)
-		r.messages = r.messages[:n-1]
+		last, _ := r.messages[n-1].Content.([]wirePart)
+		r.messages[n-1].Content = append(last, parts...)
+		return
 	}
-	r.messages = append(r.messages, wireMessage{Role: "user", Content: userContent(parts)})
+	r.messages = append(r.messages, wireMessage{Role: "user", Content: parts})
 }
 
-func userParts(content any) []wirePart {
-	if text, ok := content.(string); ok {
-		return []wirePart{{Type: "text", Text: text}}
-	}
-	parts, _ := content.([]wirePart)
-	return parts
-}
-
-func userContent(parts []wirePart) any {
-	texts := make([]string, 0, len(parts))
-	for _, p := range parts {
-		if p.ImageURL != nil {
-			return parts
+// flattenText sends user messages of text alone as plain strings, which every server understands.
+func (r *renderer) flattenText() {
+	for i := range r.messages {
+		parts, ok := r.messages[i].Content.([]wirePart)
+		if !ok {
+			continue
 		}
-		texts = append(texts, p.Text)
+		texts := make([]string, 0, len(parts))
+		for _, p := range parts {
+			if p.ImageURL == nil {
+				texts = append(texts, p.Text)
+			}
+		}
+		if len(texts) == len(parts) {
+			r.messages[i].Content = strings.Join(texts, "\n\n")
+		}
 	}
-	return strings.Join(texts, "\n\n")
 }
 
 func (r *renderer) image(media *message.Media) (wirePart, error) {

@@ -13,7 +13,6 @@ import (
 
 type chunk struct {
 	ID      lenient.String  `json:"id"`
-	Object  lenient.String  `json:"object"`
 	Error   json.RawMessage `json:"error"`
 	Choices []choice        `json:"choices"`
 	Usage   *usage          `json:"usage"`
@@ -78,7 +77,9 @@ type arguments string
 func (a *arguments) UnmarshalJSON(raw []byte) error {
 	switch {
 	case len(raw) > 0 && raw[0] == '"':
-		return json.Unmarshal(raw, (*string)(a))
+		text, err := lenient.Unquote(raw)
+		*a = arguments(text)
+		return err
 	case bytes.Equal(raw, []byte("null")):
 		*a = ""
 	default:
@@ -96,7 +97,9 @@ type content struct {
 func (c *content) UnmarshalJSON(raw []byte) error {
 	*c = content{}
 	if len(raw) > 0 && raw[0] == '"' {
-		return json.Unmarshal(raw, &c.text)
+		var err error
+		c.text, err = lenient.Unquote(raw)
+		return err
 	}
 	if len(raw) == 0 || raw[0] != '[' {
 		return nil
