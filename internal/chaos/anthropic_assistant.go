@@ -43,8 +43,9 @@ func (c *anthropicCheck) latestThinking(path string, blocks []map[string]any, th
 		return
 	}
 	minted := c.in.minted.of(calls[0])
+	mayDrop := c.thinkingOff && len(thinking) == 0
 	switch {
-	case minted != nil && !slices.Equal(thinking, minted) && !(c.thinkingOff && len(thinking) == 0):
+	case minted != nil && !mayDrop && !slices.Equal(thinking, minted):
 		c.bad(path, "`thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified; they must remain as they were in the original response")
 	case c.forcedThinking && len(thinking) == 0:
 		c.bad(at(path, "content.0.type"), "expected `thinking` or `redacted_thinking`, but found `%v`; when `thinking` is enabled, a final `assistant` message must start with a thinking block", blocks[0]["type"])
