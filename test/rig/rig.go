@@ -314,4 +314,3 @@ func freePorts() (ports, error) {
 	}
 	return p, nil
 }
-
