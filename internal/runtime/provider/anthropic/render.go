@@ -57,7 +57,7 @@ func (Dialect) Render(target provider.Target, req provider.Request) (provider.Re
 		}
 	}
 	r.trimEnd()
-	parameters, err := r.parameters(req.Messages)
+	parameters, err := r.parameters()
 	if err != nil {
 		return provider.Rendered{}, err
 	}
@@ -120,12 +120,21 @@ func toolList(req provider.Request, calledNames []string) (list []wireTool, iner
 }
 
 // replayFrom returns the index of the first message of the current tool cycle if all of its answers came from the scope,
-// else the number of messages: nothing is replayed. A cycle begins after the last message of the user.
+// else the number of messages: nothing is replayed. A cycle begins after the last message of the user; one that directly
+// follows results is sent in one message with them, and does not end the cycle for the API.
 func replayFrom(messages []message.Message, scope message.Scope) int {
-	from := 0
+	from, afterResults := 0, false
 	for i, m := range messages {
-		if m.Role == message.RoleUser {
-			from = i + 1
+		switch m.Role {
+		case message.RoleUser:
+			if !afterResults {
+				from = i + 1
+			}
+		case message.RoleTool:
+			afterResults = true
+		case message.RoleAssistant:
+			afterResults = false
+		case message.RoleControl:
 		}
 	}
 	for _, m := range messages[from:] {
@@ -270,6 +279,10 @@ func (r *renderer) addResults(m message.Message) error {
 		if !blank(b.Result.Text) {
 			result.Content = append(result.Content, wireBlock{Type: "text", Text: b.Result.Text})
 		}
+		if len(result.Content) == 0 && result.IsError {
+			// The API refuses an error without words.
+			result.Content = []wireBlock{{Type: "text", Text: "(no output)"}}
+		}
 		for i := range b.Result.Media {
 			image, err := r.image(&b.Result.Media[i])
 			if err != nil {
@@ -310,9 +323,8 @@ func (r *renderer) trimEnd() {
 
 // parameters returns the leg's parameters, without thinking if the API would refuse it: with a thinking budget enabled,
 // the last assistant turn of a tool cycle must begin with its thinking, and a turn that was minted elsewhere has none.
-func (r *renderer) parameters(messages []message.Message) (json.RawMessage, error) {
-	inCycle := len(messages) > 0 && messages[len(messages)-1].Role != message.RoleUser && len(r.messages) > 1
-	if len(r.target.Parameters) == 0 || !inCycle || r.lastHasThinking {
+func (r *renderer) parameters() (json.RawMessage, error) {
+	if len(r.target.Parameters) == 0 || r.lastHasThinking || !r.inCycle() {
 		return r.target.Parameters, nil
 	}
 	var parameters map[string]json.RawMessage
@@ -331,4 +343,13 @@ func (r *renderer) parameters(messages []message.Message) (json.RawMessage, erro
 		return nil, failure.Causef(failure.InvalidRequest, "the leg's parameters cannot be encoded: %v", err)
 	}
 	return raw, nil
+}
+
+// inCycle tells whether the request continues a turn: it ends with results, or with the assistant's own words.
+func (r *renderer) inCycle() bool {
+	if len(r.messages) == 0 {
+		return false
+	}
+	last := r.messages[len(r.messages)-1]
+	return last.Role == "assistant" || last.Content[0].Type == "tool_result"
 }

@@ -121,6 +121,7 @@ func TestThinkingIsReplayedOnlyToItsIssuerAndOnlyInTheCurrentCycle(t *testing.T)
 		{"the whole cycle is ours", []message.Message{user("q"), turn, answered, second, answered2}, 2},
 		{"an older cycle goes without", []message.Message{user("q"), turn, answered, assistant(text("done")), user("more"), second, answered2}, 1},
 		{"a note of the runtime does not end the cycle", []message.Message{user("q"), turn, answered, control("note"), second, answered2}, 2},
+		{"a word of the user among the results does not, either", []message.Message{user("q"), turn, answered, user("go on"), second, answered2}, 2},
 		{"a foreign turn in the cycle", []message.Message{user("q"), foreign(turn), answered, second, answered2}, 0},
 		{"all foreign", []message.Message{user("q"), foreign(turn), answered}, 0},
 		{"a turn of unknown origin", []message.Message{user("q"), {Role: message.RoleAssistant, Blocks: turn.Blocks}, answered}, 0},
@@ -165,6 +166,7 @@ func TestAThinkingBudgetIsLeftOutWhereTheAPIWouldRefuseIt(t *testing.T) {
 		{"a new question", `{"type":"enabled","budget_tokens":2000}`, []message.Message{user("q")}, true},
 		{"our own cycle", `{"type":"enabled","budget_tokens":2000}`, []message.Message{user("q"), turn, answered}, true},
 		{"a foreign cycle", `{"type":"enabled","budget_tokens":2000}`, []message.Message{user("q"), foreign(turn), answered}, false},
+		{"a foreign cycle with a word of the user", `{"type":"enabled","budget_tokens":2000}`, []message.Message{user("q"), foreign(turn), answered, user("go on")}, false},
 		{"a turn without thinking", `{"type":"enabled","budget_tokens":2000}`, []message.Message{user("q"), assistant(call("Aaaaaaaa1", "t", `{}`)), answered}, false},
 		{"a foreign cycle with adaptive thinking", `{"type":"adaptive"}`, []message.Message{user("q"), foreign(turn), answered}, true},
 		{"after the foreign cycle", `{"type":"enabled","budget_tokens":2000}`, []message.Message{user("q"), foreign(turn), answered, foreign(assistant(text("x"))), user("more")}, true},
@@ -208,6 +210,13 @@ func TestAResultTellsWhetherItIsAnError(t *testing.T) {
 func TestAnEmptyResultHasNoTextBlock(t *testing.T) {
 	want := `[{"role":"user","content":[{"type":"tool_result","tool_use_id":"Aaaaaaaa1"}]}]`
 	if diff := cmp.Diff(want, messagesOf(t, testTarget(), results(ok("Aaaaaaaa1", "\n")))); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestAnErrorWithoutTextHasWords(t *testing.T) {
+	want := `[{"role":"user","content":[{"type":"tool_result","tool_use_id":"Aaaaaaaa1","content":[{"type":"text","text":"(no output)"}],"is_error":true}]}]`
+	if diff := cmp.Diff(want, messagesOf(t, testTarget(), results(message.Result{CallID: "Aaaaaaaa1", Status: message.ResultError}))); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -178,7 +178,22 @@ func (r *renderer) appendUser(parts []wirePart) {
 		r.messages[n-1].Content = append(last, parts...)
 		return
 	}
+	if n := len(r.messages); n > 0 && r.messages[n-1].Role == "tool" && isMistral(r.target) {
+		r.messages = append(r.messages, wireMessage{Role: "assistant", Content: "Noted."})
+	}
 	r.messages = append(r.messages, wireMessage{Role: "user", Content: parts})
+}
+
+// isMistral tells a model whose template refuses a user message directly after a tool result, at Mistral itself and on
+// servers that run its models: there, a word of the assistant stands between them.
+func isMistral(target provider.Target) bool {
+	model := strings.ToLower(target.Route.Model)
+	for _, family := range []string{"mistral", "mixtral", "ministral", "magistral", "codestral", "devstral", "pixtral"} {
+		if strings.Contains(model, family) {
+			return true
+		}
+	}
+	return strings.HasSuffix(strings.ToLower(target.Route.Host()), ".mistral.ai")
 }
 
 // flattenText sends user messages of text alone as plain strings, which every server understands.

@@ -302,6 +302,18 @@ func TestMediaThatCannotBeSentIsRefusedBeforeTheSend(t *testing.T) {
 	}
 }
 
+func TestMistralModelsHearTheAssistantBetweenAToolAndAUser(t *testing.T) {
+	messages := []message.Message{user("q"), assistant(callOf("Aaaaaaaa1", "t", `{}`)), results(message.Result{CallID: "Aaaaaaaa1", Text: "r"}), control("note")}
+	for model, want := range map[string]int{"m1": 0, "mistral-large-latest": 1, "mistralai/Devstral-Small": 1} {
+		target := testTarget()
+		target.Route.Model = model
+		body := render(t, target, provider.Request{Messages: messages}).Body
+		if got := strings.Count(string(body), `{"role":"assistant","content":"Noted."},{"role":"user"`); got != want {
+			t.Errorf("%s: got %s", model, body)
+		}
+	}
+}
+
 func TestAnAssistantMessageIsNeverWithoutContentAndCalls(t *testing.T) {
 	if got, want := messageOf(t, testTarget(), assistant(thinking("", "only thoughts"))), `{"role":"assistant","content":""}`; got != want {
 		t.Errorf("got %s, want %s", got, want)
