@@ -57,7 +57,7 @@ func serve() *cobra.Command {
 	flags.Int64Var(&config.Epoch, "epoch", 0, "epoch of the run; runners of lower epochs are refused")
 	flags.StringVar(&config.Run, "run", "", "UID of the run")
 	flags.BoolVar(&config.AllowShell, "shell", true, "offer the shell tool if the image has a shell")
-	flags.StringArrayVar(&config.Env, "env", nil, "KEY=VALUE to add to the environment of commands; repeatable")
+	flags.StringArrayVar(&config.Env, "env", nil, "KEY=VALUE, or KEY to pass one on, to add to the environment of commands; repeatable")
 	flags.IntVar(&config.MaxProcesses, "max-processes", 0, "RLIMIT_NPROC of commands, for a user of its own only; 0 sets none")
 	flags.IntVar(&config.ClientUID, "client-uid", -1, "the only other user that may connect; negative allows any")
 	flags.Int64Var(&config.MaxOutputBytes, "max-output-bytes", 0, "how much of one command's output is kept; 0 means 256 MiB")

@@ -306,3 +306,19 @@ func TestARemovedCallOfThisBootIsNotTakenForNew(t *testing.T) {
 		t.Errorf("the command ran %d times", n)
 	}
 }
+
+func TestACallWhoseStartCannotBeRecordedIsNotRun(t *testing.T) {
+	w := newWorkspace(t)
+	w.start()
+	client := w.dial()
+	call := shell("echo ran >> effects")
+	if err := os.WriteFile(w.path(".belay/spool/"+call.ID), nil, 0o600); err != nil { // in the place of the call's directory
+		t.Fatal(err)
+	}
+	if got := client.Call(t.Context(), call); got.Status != tools.NotRun || !strings.Contains(got.Text, "not executed") {
+		t.Errorf("got %+v", got)
+	}
+	if w.lines("effects") != 0 {
+		t.Error("the command ran")
+	}
+}

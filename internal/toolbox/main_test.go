@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -46,6 +47,10 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+		go func() { // a test that ends in a panic must leave nothing behind
+			_, _ = io.Copy(io.Discard, os.Stdin)
+			stop()
+		}()
 		if err := toolbox.Serve(ctx, config); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -100,6 +105,9 @@ func (w *workspace) tryStart() (string, error) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), serveEnv+"="+string(raw), "SECRET_OF_TOOLBOX=hunter2")
 	cmd.Stderr = &stderr
+	if _, err := cmd.StdinPipe(); err != nil {
+		return "", err
+	}
 	_ = os.Remove(w.config.Socket)
 	if err := cmd.Start(); err != nil {
 		return "", err

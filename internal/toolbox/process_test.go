@@ -232,16 +232,17 @@ func TestBinaryOutputBecomesValidText(t *testing.T) {
 
 func TestCommandsSeeADeclaredEnvironmentOnly(t *testing.T) {
 	w := newWorkspace(t)
-	w.config.Env = []string{"DECLARED=yes", "BELAY_CALL_ID=forged"}
+	w.config.Env = []string{"DECLARED=yes", "PASSED_ON", "NOT_THERE", "BELAY_CALL_ID=forged"}
+	t.Setenv("PASSED_ON", "also")
 	w.start()
 	call := newCall("shell", map[string]any{"command": "env; readlink /proc/self/fd/0", "env": map[string]string{"ADDED": "too", "BELAY_SPOOL_ID": "forged"}})
 	got := w.dial().Call(t.Context(), call)
-	for _, want := range []string{"HOME=" + w.dir + "/.home\n", "LANG=C.UTF-8\n", "TERM=dumb\n", "DECLARED=yes\n", "ADDED=too\n", "BELAY_CALL_ID=" + call.ID + "\n", "/dev/null\n"} {
+	for _, want := range []string{"HOME=" + w.dir + "/.home\n", "LANG=C.UTF-8\n", "TERM=dumb\n", "DECLARED=yes\n", "PASSED_ON=also\n", "ADDED=too\n", "BELAY_CALL_ID=" + call.ID + "\n", "/dev/null\n"} {
 		if !strings.Contains(got.Text, want) {
 			t.Errorf("%q is missing in\n%s", want, got.Text)
 		}
 	}
-	for _, unwanted := range []string{"SECRET_OF_TOOLBOX", "hunter2", serveEnv, "forged"} {
+	for _, unwanted := range []string{"SECRET_OF_TOOLBOX", "hunter2", serveEnv, "forged", "NOT_THERE"} {
 		if strings.Contains(got.Text, unwanted) {
 			t.Errorf("%q is in\n%s", unwanted, got.Text)
 		}

@@ -75,7 +75,7 @@ func (s *server) serve(ctx context.Context, l *listener) error {
 		conn, err := l.AcceptUnix()
 		if err != nil {
 			if ctx.Err() == nil {
-				acceptErr = errors.Join(fmt.Errorf("accepting connections: %w", err), l.Close())
+				acceptErr = fmt.Errorf("accepting connections: %w", err)
 			}
 			break
 		}
@@ -86,9 +86,10 @@ func (s *server) serve(ctx context.Context, l *listener) error {
 		}
 		connections.Go(func() { s.serveConnection(context.WithoutCancel(ctx), conn) })
 	}
+	closeErr := l.Close()
 	s.supervisor.drain()
 	connections.Wait()
-	return acceptErr
+	return errors.Join(acceptErr, closeErr)
 }
 
 // lastWords is how long a peer may take to read its last answers.

@@ -129,7 +129,11 @@ func commandEnv(config Config, added, tags map[string]string) []string {
 		env["PATH"] = path
 	}
 	for _, declared := range config.Env {
-		if name, value, ok := strings.Cut(declared, "="); ok {
+		name, value, ok := strings.Cut(declared, "=")
+		if !ok {
+			value, ok = os.LookupEnv(name)
+		}
+		if ok {
 			env[name] = value
 		}
 	}

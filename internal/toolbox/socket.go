@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync"
 )
 
 // socketMode lets the runner in, which shares the group (fsGroup) only.
@@ -23,6 +24,9 @@ type listener struct {
 	*net.UnixListener
 	path string
 	self os.FileInfo
+
+	once sync.Once
+	err  error
 }
 
 // listen binds the socket under another name, sets its mode and renames it
@@ -79,11 +83,13 @@ func checkStale(path string) error {
 }
 
 // Close stops listening and removes the path, unless somebody else's socket
-// has taken it over.
+// has taken it over. When it returns, both are done, whoever called it first.
 func (l *listener) Close() error {
-	err := l.UnixListener.Close()
-	if now, statErr := os.Lstat(l.path); statErr == nil && os.SameFile(now, l.self) {
-		err = errors.Join(err, os.Remove(l.path))
-	}
-	return err
+	l.once.Do(func() {
+		l.err = l.UnixListener.Close()
+		if now, err := os.Lstat(l.path); err == nil && os.SameFile(now, l.self) {
+			l.err = errors.Join(l.err, os.Remove(l.path))
+		}
+	})
+	return l.err
 }

@@ -9,6 +9,10 @@
 // start of a known key returns what is stored and never runs again.
 //
 // Every process of a job is tagged, and none outlives its call.
+//
+// Commands run as the toolbox's own user: one that means to can alter files of
+// the spool, as it can alter the workspace. A spool that is removed is noticed,
+// one that is forged is not; outcomes are untrusted text to whoever reads them.
 package toolbox
 
 import (
@@ -44,8 +48,9 @@ type Config struct {
 	Run string
 	// AllowShell offers the shell tool, provided that there is a shell.
 	AllowShell bool
-	// Env is added to the environment of commands, as KEY=VALUE. The process's
-	// own environment is not inherited, except for PATH and TERM.
+	// Env is added to the environment of commands: KEY=VALUE, or KEY alone for
+	// the process's own variable of that name, if it has one. Nothing else is
+	// inherited but PATH.
 	Env []string
 	// MaxProcesses is the RLIMIT_NPROC of commands; 0 leaves it alone. It counts
 	// all processes of the user, so it is for a user of its own only. The
