@@ -34,12 +34,9 @@ func ownCause(err error) (verdict, bool) {
 	}
 	var cause *Cause
 	if errors.As(err, &cause) {
-		switch cause.Kind {
-		case Cancelled, Timeout, StreamStalled, Network:
-			return causeVerdict(cause), true
-		default:
-			return verdict{}, false
-		}
+		// What our decoder found of a stream is stage 2.
+		own := cause.Kind == Cancelled || cause.Kind == Timeout || cause.Kind == StreamStalled || cause.Kind == Network
+		return causeVerdict(cause), own
 	}
 	if errors.Is(err, context.Canceled) {
 		return verdict{kind: Cancelled, firm: true, message: "the attempt was cancelled by the run"}, true

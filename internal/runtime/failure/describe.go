@@ -73,7 +73,7 @@ func kindText(f Failure) string {
 }
 
 func overflowText(f Failure) string {
-	var text string
+	text := "the request is larger than the model's context window"
 	switch f.Sub {
 	case SubExceedsRateBucket:
 		text = "the request is larger than the whole rate limit allows at once"
@@ -81,8 +81,7 @@ func overflowText(f Failure) string {
 		text = "the input fits the context window, but not together with the reserved output"
 	case SubBytes:
 		text = "the request is larger in bytes than the provider accepts"
-	default:
-		text = "the request is larger than the model's context window"
+	case SubMalformedToolCall, SubWarming, SubHistoryShape, SubConfiguration:
 	}
 	if f.Limit > 0 && f.Requested > 0 {
 		text += fmt.Sprintf(": %d tokens of %d", f.Requested, f.Limit)

@@ -26,13 +26,11 @@ func waitHint(header http.Header, b errorBody, kind Kind, now time.Time) *Wait {
 	if w := bodyHint(b, now); w != nil {
 		return w
 	}
-	switch kind {
-	case RateLimited, Overloaded, QuotaExhausted:
+	if kind == RateLimited || kind == Overloaded || kind == QuotaExhausted {
 		return resetHint(header, now)
-	default:
-		// Reset headers come with every answer; beside another failure they say nothing about it.
-		return nil
 	}
+	// Reset headers come with every answer; beside another failure they say nothing about it.
+	return nil
 }
 
 // retryAfter reads RFC 9110's two forms, seconds and HTTP-date, and the fractions of seconds that providers send.

@@ -43,7 +43,7 @@ func ReadAnswer(events *sse.Reader, decoder Decoder, observe func(name []byte, s
 // atEnd judges the end of the bytes, whatever it was.
 func atEnd(decoder Decoder, complete bool, err error) (*message.Message, failure.Facts) {
 	switch {
-	case complete, err == io.EOF:
+	case complete, errors.Is(err, io.EOF):
 		return finished(decoder)
 	case errors.Is(err, sse.ErrEventTooLarge), errors.Is(err, sse.ErrStreamTooLarge):
 		return nil, failure.Facts{Err: failure.Causef(failure.StreamMalformed, "the answer's %v", err)}

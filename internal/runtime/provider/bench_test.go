@@ -3,6 +3,7 @@ package provider_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -86,7 +87,7 @@ func plainDecode(b *testing.B, body io.Reader) {
 	var text strings.Builder
 	for {
 		event, err := reader.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {

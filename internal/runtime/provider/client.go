@@ -60,7 +60,7 @@ type transportKey struct {
 // NewClient returns a client that speaks the dialects. Close it when done.
 func NewClient(options Options, dialects ...Dialect) *Client {
 	c := &Client{
-		dialects:   map[route.Dialect]Dialect{},
+		dialects:   make(map[route.Dialect]Dialect, len(dialects)),
 		clock:      options.Clock,
 		limits:     options.Limits,
 		userAgent:  options.UserAgent,

@@ -46,9 +46,9 @@ func plainHTTPAllowed(target Target, host string) error {
 			return nil
 		}
 		return misconfigured("the provider of leg %q allows plain http to loopback addresses and cluster-local names only; use https, or a name such as <service>.<namespace>.svc", target.Leg)
-	default:
-		return misconfigured("the provider of leg %q forbids plain http; use https, or set insecure to Loopback or Cluster", target.Leg)
+	case InsecureForbid:
 	}
+	return misconfigured("the provider of leg %q forbids plain http; use https, or set insecure to Loopback or Cluster", target.Leg)
 }
 
 func misconfigured(format string, args ...any) error {

@@ -46,6 +46,9 @@ func pipeClient(t *testing.T, peer func(c net.Conn)) *provider.Client {
 
 func say(c net.Conn, text string) { _, _ = io.WriteString(c, text) }
 
+// pass lets time pass in the bubble.
+func pass(d time.Duration) { <-time.After(d) }
+
 // hang waits until the other side closes.
 func hang(c net.Conn) { _, _ = io.Copy(io.Discard, c) }
 
@@ -118,7 +121,7 @@ func TestRow161SilenceInTheStreamIsAStallAndWidensWithEachTry(t *testing.T) {
 	for try, window := range map[int]string{0: "2m0s", 1: "2m0s", 2: "2m30s", 3: "3m0s"} {
 		want, _ := time.ParseDuration(window)
 		inBubble(t, inMemory, provider.Try{Number: try}, func(c net.Conn) {
-			time.Sleep(7 * time.Second)
+			pass(7 * time.Second)
 			say(c, streamHead+chunk(deltaEvent))
 			hang(c)
 		}, func(got provider.Attempt) {
@@ -140,7 +143,7 @@ func TestRow160CommentsAndPingsAreNoProgress(t *testing.T) {
 		inBubble(t, inMemory, provider.Try{Number: 1}, func(c net.Conn) {
 			say(c, streamHead+chunk(deltaEvent))
 			for err := error(nil); err == nil; _, err = io.WriteString(c, chunk(tt.filler)) {
-				time.Sleep(10 * time.Second)
+				pass(10 * time.Second)
 			}
 		}, func(got provider.Attempt) {
 			wantFailure(t, got, failure.StreamStalled, 300*time.Second,
@@ -153,9 +156,9 @@ func TestASlowAnswerThatMakesProgressIsNotCut(t *testing.T) {
 	inBubble(t, inMemory, provider.Try{Number: 1}, func(c net.Conn) {
 		say(c, streamHead)
 		for range 4 {
-			time.Sleep(100 * time.Second)
+			pass(100 * time.Second)
 			say(c, chunk(": ping\n\n"))
-			time.Sleep(119 * time.Second)
+			pass(119 * time.Second)
 			say(c, chunk(deltaEvent))
 		}
 		say(c, chunk(finishEvent+doneEvent)+lastChunk)
@@ -170,7 +173,7 @@ func TestAnAttemptEndsAtItsLimit(t *testing.T) {
 	inBubble(t, inMemory, provider.Try{Number: 1}, func(c net.Conn) {
 		say(c, streamHead)
 		for err := error(nil); err == nil; _, err = io.WriteString(c, chunk(deltaEvent)) {
-			time.Sleep(10 * time.Second)
+			pass(10 * time.Second)
 		}
 	}, func(got provider.Attempt) {
 		wantFailure(t, got, failure.Timeout, 1200*time.Second, "the attempt was ended at its limit of 20m0s")
@@ -181,9 +184,9 @@ func TestAZeroDisablesATimer(t *testing.T) {
 	patient := inMemory
 	patient.Timeouts = provider.Timeouts{}
 	inBubble(t, patient, provider.Try{Number: 3}, func(c net.Conn) {
-		time.Sleep(24 * time.Hour)
+		pass(24 * time.Hour)
 		say(c, streamHead+chunk(deltaEvent))
-		time.Sleep(24 * time.Hour)
+		pass(24 * time.Hour)
 		say(c, chunk(finishEvent+doneEvent)+lastChunk)
 	}, func(got provider.Attempt) {
 		if got.Failure != nil || got.Duration != 48*time.Hour {

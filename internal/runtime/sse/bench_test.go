@@ -3,6 +3,7 @@ package sse
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"io"
 	"testing"
 )
@@ -15,7 +16,7 @@ func BenchmarkReader(b *testing.B) {
 		r := NewReader(bytes.NewReader(in), Limits{})
 		for {
 			if _, err := r.Next(); err != nil {
-				if err != io.EOF {
+				if !errors.Is(err, io.EOF) {
 					b.Fatal(err)
 				}
 				break

@@ -82,7 +82,7 @@ func (r *Reader) Next() (Event, error) {
 	r.reset()
 	for {
 		line, err := r.line()
-		if err == io.EOF && r.hasData {
+		if errors.Is(err, io.EOF) && r.hasData {
 			r.hasData = false
 			return Event{Name: r.name, Data: r.data, Unterminated: true}, nil
 		}
@@ -146,7 +146,7 @@ func (r *Reader) line() ([]byte, error) {
 			return r.admit(line)
 		}
 		if r.err != nil {
-			if r.err != io.EOF || r.start == r.end {
+			if !errors.Is(r.err, io.EOF) || r.start == r.end {
 				return nil, r.err
 			}
 			line := r.buf[r.start:r.end]

@@ -70,7 +70,7 @@ func TestStreamsAreReadAsTheStandardSays(t *testing.T) {
 				{"with the end in the last read", iotest.DataErrReader(strings.NewReader(tt.in))},
 			} {
 				got, err := readAll(t, source.r, Limits{})
-				if err != io.EOF {
+				if !errors.Is(err, io.EOF) {
 					t.Errorf("%s: ended with %v, want io.EOF", source.name, err)
 				}
 				if diff := cmp.Diff(tt.want, got); diff != "" {
@@ -99,7 +99,7 @@ func TestALongEventGrowsTheBufferUpToItsLimit(t *testing.T) {
 	frame := len("data: \n\n") // the limit counts the whole event
 	fits := strings.Repeat("x", limit-frame)
 	got, err := readAll(t, strings.NewReader("data: "+fits+"\n\n"), Limits{MaxEventBytes: limit})
-	if err != io.EOF || len(got) != 1 || got[0].Data != fits {
+	if !errors.Is(err, io.EOF) || len(got) != 1 || got[0].Data != fits {
 		t.Errorf("an event of exactly the limit: %d events, %v", len(got), err)
 	}
 	_, err = readAll(t, strings.NewReader("data: "+fits+"y\n\n"), Limits{MaxEventBytes: limit})
@@ -224,7 +224,7 @@ func FuzzReader(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte, chunk uint8) {
 		want := reference(in)
 		got, err := readAll(t, &chunked{in, int(chunk)%7 + 1}, Limits{})
-		if err != io.EOF {
+		if !errors.Is(err, io.EOF) {
 			t.Fatalf("ended with %v", err)
 		}
 		if diff := cmp.Diff(want, got); diff != "" {

@@ -8,7 +8,6 @@ import (
 	"belay.dev/belay/internal/runtime/failure"
 	"belay.dev/belay/internal/runtime/message"
 	"belay.dev/belay/internal/runtime/provider"
-	"belay.dev/belay/internal/runtime/provider/lenient"
 	"belay.dev/belay/internal/runtime/sse"
 )
 
@@ -71,7 +70,7 @@ func (d *decoder) Decode(e sse.Event) (provider.Step, error) {
 	if kind == "" {
 		kind = string(e.Name)
 	}
-	if kind == "error" || lenient.Present(event.Error) {
+	if kind == "error" || provider.IsPresent(event.Error) {
 		return provider.Step{Failed: true}, nil
 	}
 	return d.event(kind, &event)

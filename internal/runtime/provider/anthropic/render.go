@@ -57,11 +57,7 @@ func (Dialect) Render(target provider.Target, req provider.Request) (provider.Re
 		}
 	}
 	r.trimEnd()
-	parameters, err := r.parameters()
-	if err != nil {
-		return provider.Rendered{}, err
-	}
-	body, err := provider.NewBody(parameters, "model", "messages", "system", "tools", "stream")
+	body, err := provider.NewBody(r.parameters(), "model", "messages", "system", "tools", "stream")
 	if err != nil {
 		return provider.Rendered{}, err
 	}
@@ -323,26 +319,24 @@ func (r *renderer) trimEnd() {
 
 // parameters returns the leg's parameters, without thinking if the API would refuse it: with a thinking budget enabled,
 // the last assistant turn of a tool cycle must begin with its thinking, and a turn that was minted elsewhere has none.
-func (r *renderer) parameters() (json.RawMessage, error) {
-	if len(r.target.Parameters) == 0 || r.lastHasThinking || !r.inCycle() {
-		return r.target.Parameters, nil
+func (r *renderer) parameters() json.RawMessage {
+	if r.lastHasThinking || !r.inCycle() || !hasThinkingBudget(r.target.Parameters) {
+		return r.target.Parameters
 	}
 	var parameters map[string]json.RawMessage
-	if json.Unmarshal(r.target.Parameters, &parameters) != nil {
-		return r.target.Parameters, nil // NewBody refuses them
+	_ = json.Unmarshal(r.target.Parameters, &parameters) // it is an object: it has a thinking budget
+	parameters["thinking"] = json.RawMessage("null")     // which removes the field
+	raw, _ := json.Marshal(parameters)
+	return raw
+}
+
+func hasThinkingBudget(parameters json.RawMessage) bool {
+	var p struct {
+		Thinking struct {
+			Type string `json:"type"`
+		} `json:"thinking"`
 	}
-	var thinking struct {
-		Type string `json:"type"`
-	}
-	if json.Unmarshal(parameters["thinking"], &thinking) != nil || thinking.Type != "enabled" {
-		return r.target.Parameters, nil
-	}
-	delete(parameters, "thinking")
-	raw, err := json.Marshal(parameters)
-	if err != nil {
-		return nil, failure.Causef(failure.InvalidRequest, "the leg's parameters cannot be encoded: %v", err)
-	}
-	return raw, nil
+	return len(parameters) > 0 && json.Unmarshal(parameters, &p) == nil && p.Thinking.Type == "enabled"
 }
 
 // inCycle tells whether the request continues a turn: it ends with results, or with the assistant's own words.

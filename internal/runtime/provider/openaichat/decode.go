@@ -8,7 +8,6 @@ import (
 	"belay.dev/belay/internal/runtime/failure"
 	"belay.dev/belay/internal/runtime/message"
 	"belay.dev/belay/internal/runtime/provider"
-	"belay.dev/belay/internal/runtime/provider/lenient"
 	"belay.dev/belay/internal/runtime/sse"
 )
 
@@ -61,11 +60,11 @@ func (d *decoder) Decode(e sse.Event) (provider.Step, error) {
 	if data[0] != '{' {
 		return provider.Step{}, malformed("an event is not a JSON object")
 	}
-	c := chunk{ID: lenient.String(d.id)} // the same in every chunk, and then not allocated again
+	c := chunk{ID: provider.LenientString(d.id)} // the same in every chunk, and then not allocated again
 	if err := json.Unmarshal(data, &c); err != nil {
 		return provider.Step{}, malformed("an event is not the JSON of a chat completion chunk")
 	}
-	if lenient.Present(c.Error) || len(c.Choices) == 0 && failure.ReportsError(data) {
+	if provider.IsPresent(c.Error) || len(c.Choices) == 0 && failure.ReportsError(data) {
 		return provider.Step{Failed: true}, nil
 	}
 	return d.chunk(c)
@@ -89,10 +88,10 @@ func (d *decoder) chunk(c chunk) (provider.Step, error) {
 		if choice.Index != 0 {
 			continue
 		}
-		if lenient.Present(choice.Error) {
+		if provider.IsPresent(choice.Error) {
 			return provider.Step{Failed: true}, nil
 		}
-		if lenient.Present(choice.ContentFilterResults.Error) {
+		if provider.IsPresent(choice.ContentFilterResults.Error) {
 			d.warn("the provider's content filter was down and did not check the answer")
 		}
 		progress, err := d.delta(&choice.Delta)

@@ -5,28 +5,28 @@ import (
 	"encoding/json"
 	"strings"
 
-	"belay.dev/belay/internal/runtime/provider/lenient"
+	"belay.dev/belay/internal/runtime/provider"
 )
 
 // The wire structs hold only what is read. Fields whose type differs between servers are lenient, so that a detail
 // nobody needs does not cost an answer.
 
 type chunk struct {
-	ID      lenient.String  `json:"id"`
-	Error   json.RawMessage `json:"error"`
-	Choices []choice        `json:"choices"`
-	Usage   *usage          `json:"usage"`
+	ID      provider.LenientString `json:"id"`
+	Error   json.RawMessage        `json:"error"`
+	Choices []choice               `json:"choices"`
+	Usage   *usage                 `json:"usage"`
 	XGroq   *struct {
 		Usage *usage `json:"usage"`
 	} `json:"x_groq"`
 }
 
 type choice struct {
-	Index                lenient.Int         `json:"index"`
-	Delta                delta               `json:"delta"`
-	FinishReason         lenient.String      `json:"finish_reason"`
-	Error                json.RawMessage     `json:"error"`
-	ContentFilterResults contentFilterResult `json:"content_filter_results"`
+	Index                provider.LenientInt    `json:"index"`
+	Delta                delta                  `json:"delta"`
+	FinishReason         provider.LenientString `json:"finish_reason"`
+	Error                json.RawMessage        `json:"error"`
+	ContentFilterResults contentFilterResult    `json:"content_filter_results"`
 }
 
 type contentFilterResult struct {
@@ -34,12 +34,12 @@ type contentFilterResult struct {
 }
 
 type delta struct {
-	Content          content        `json:"content"`
-	Refusal          lenient.String `json:"refusal"`
-	ReasoningContent lenient.String `json:"reasoning_content"`
-	Reasoning        lenient.String `json:"reasoning"`
-	ToolCalls        []callDelta    `json:"tool_calls"`
-	FunctionCall     *function      `json:"function_call"`
+	Content          content                `json:"content"`
+	Refusal          provider.LenientString `json:"refusal"`
+	ReasoningContent provider.LenientString `json:"reasoning_content"`
+	Reasoning        provider.LenientString `json:"reasoning"`
+	ToolCalls        []callDelta            `json:"tool_calls"`
+	FunctionCall     *function              `json:"function_call"`
 }
 
 const (
@@ -48,26 +48,26 @@ const (
 )
 
 type callDelta struct {
-	Index    *lenient.Int   `json:"index"`
-	ID       lenient.String `json:"id"`
-	Function function       `json:"function"`
+	Index    *provider.LenientInt   `json:"index"`
+	ID       provider.LenientString `json:"id"`
+	Function function               `json:"function"`
 }
 
 type function struct {
-	Name      lenient.String `json:"name"`
-	Arguments arguments      `json:"arguments"`
+	Name      provider.LenientString `json:"name"`
+	Arguments arguments              `json:"arguments"`
 }
 
 type usage struct {
-	PromptTokens        lenient.Int `json:"prompt_tokens"`
-	CompletionTokens    lenient.Int `json:"completion_tokens"`
-	PromptCacheHit      lenient.Int `json:"prompt_cache_hit_tokens"`
+	PromptTokens        provider.LenientInt `json:"prompt_tokens"`
+	CompletionTokens    provider.LenientInt `json:"completion_tokens"`
+	PromptCacheHit      provider.LenientInt `json:"prompt_cache_hit_tokens"`
 	PromptTokensDetails struct {
-		CachedTokens     lenient.Int `json:"cached_tokens"`
-		CacheWriteTokens lenient.Int `json:"cache_write_tokens"`
+		CachedTokens     provider.LenientInt `json:"cached_tokens"`
+		CacheWriteTokens provider.LenientInt `json:"cache_write_tokens"`
 	} `json:"prompt_tokens_details"`
 	CompletionTokensDetails struct {
-		ReasoningTokens lenient.Int `json:"reasoning_tokens"`
+		ReasoningTokens provider.LenientInt `json:"reasoning_tokens"`
 	} `json:"completion_tokens_details"`
 }
 
@@ -77,7 +77,7 @@ type arguments string
 func (a *arguments) UnmarshalJSON(raw []byte) error {
 	switch {
 	case len(raw) > 0 && raw[0] == '"':
-		text, err := lenient.Unquote(raw)
+		text, err := provider.UnquoteJSON(raw)
 		*a = arguments(text)
 		return err
 	case bytes.Equal(raw, []byte("null")):
@@ -98,16 +98,16 @@ func (c *content) UnmarshalJSON(raw []byte) error {
 	*c = content{}
 	if len(raw) > 0 && raw[0] == '"' {
 		var err error
-		c.text, err = lenient.Unquote(raw)
+		c.text, err = provider.UnquoteJSON(raw)
 		return err
 	}
 	if len(raw) == 0 || raw[0] != '[' {
 		return nil
 	}
 	var parts []struct {
-		Type     lenient.String  `json:"type"`
-		Text     lenient.String  `json:"text"`
-		Thinking json.RawMessage `json:"thinking"`
+		Type     provider.LenientString `json:"type"`
+		Text     provider.LenientString `json:"text"`
+		Thinking json.RawMessage        `json:"thinking"`
 	}
 	if err := json.Unmarshal(raw, &parts); err != nil {
 		return err

@@ -1,4 +1,4 @@
-package lenient
+package provider
 
 import (
 	"encoding/json"
@@ -11,7 +11,7 @@ func TestAStringIsReadAsEncodingJSONReadsIt(t *testing.T) {
 		if err := json.Unmarshal([]byte(in), &want); err != nil {
 			t.Fatal(err)
 		}
-		var got String
+		var got LenientString
 		if err := json.Unmarshal([]byte(in), &got); err != nil || string(got) != want {
 			t.Errorf("%s: got %q, %v, want %q", in, got, err, want)
 		}
@@ -20,7 +20,7 @@ func TestAStringIsReadAsEncodingJSONReadsIt(t *testing.T) {
 
 func TestAnotherTypeInPlaceOfAStringIsEmpty(t *testing.T) {
 	for _, in := range []string{`null`, `5`, `true`, `{"a":"b"}`, `["a"]`} {
-		got := String("before")
+		got := LenientString("before")
 		if err := json.Unmarshal([]byte(in), &got); err != nil || got != "" && in != "null" {
 			t.Errorf("%s: got %q, %v", in, got, err)
 		}
@@ -28,9 +28,9 @@ func TestAnotherTypeInPlaceOfAStringIsEmpty(t *testing.T) {
 }
 
 func TestANumberIsReadWithoutItsFraction(t *testing.T) {
-	for in, want := range map[string]Int{`0`: 0, `7`: 7, `123456789012345`: 123456789012345, `9007199254740992`: 1 << 53, `12.9`: 12,
+	for in, want := range map[string]LenientInt{`0`: 0, `7`: 7, `123456789012345`: 123456789012345, `9007199254740992`: 1 << 53, `12.9`: 12,
 		`1e3`: 1000, `-1`: 0, `1e300`: 0, `"5"`: 0, `true`: 0, `[]`: 0, `{}`: 0} {
-		got := Int(99)
+		got := LenientInt(99)
 		if err := json.Unmarshal([]byte(in), &got); err != nil || got != want {
 			t.Errorf("%s: got %d, %v, want %d", in, got, err, want)
 		}
@@ -39,13 +39,13 @@ func TestANumberIsReadWithoutItsFraction(t *testing.T) {
 
 func TestPresenceNeedsAValue(t *testing.T) {
 	for in, want := range map[string]bool{``: false, `null`: false, `false`: false, `""`: false, `"x"`: true, `{}`: true, `0`: true, `true`: true} {
-		if got := Present(json.RawMessage(in)); got != want {
+		if got := IsPresent(json.RawMessage(in)); got != want {
 			t.Errorf("%q: got %v, want %v", in, got, want)
 		}
 	}
 }
 
-func FuzzUnquote(f *testing.F) {
+func FuzzUnquoteJSON(f *testing.F) {
 	f.Add(`"a"`)
 	f.Add("\"\x01\"")
 	f.Fuzz(func(t *testing.T, in string) {
@@ -53,7 +53,7 @@ func FuzzUnquote(f *testing.F) {
 		if json.Unmarshal([]byte(in), &want) != nil || len(in) == 0 || in[0] != '"' || in[len(in)-1] != '"' {
 			t.Skip("no JSON string: a decoder never hands one over")
 		}
-		if got, err := Unquote([]byte(in)); err != nil || got != want {
+		if got, err := UnquoteJSON([]byte(in)); err != nil || got != want {
 			t.Errorf("%q: got %q, %v, want %q", in, got, err, want)
 		}
 	})
