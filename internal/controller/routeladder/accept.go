@@ -37,10 +37,9 @@ func judge(l *v1alpha1.RouteLadder) []verdict {
 			continue
 		}
 		v.route = contract.RouteOf(l, *leg).Name()
-		switch {
-		case leg.State == v1alpha1.LegStateDrained:
+		if leg.State == v1alpha1.LegStateDrained {
 			v.reason, v.message = v1alpha1.ReasonLegDrained, "the leg's state is Drained; set it to Active to use the leg again"
-		default:
+		} else {
 			v.reason, v.message = rejectProvider(p)
 		}
 		verdicts = append(verdicts, v)

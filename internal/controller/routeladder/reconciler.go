@@ -52,16 +52,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{}, nil
 }
 
-// observe gathers the facts about a ladder; nil if it is gone.
+// observe gathers the facts about a ladder; nil if it is gone or about to be.
 func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*facts, error) {
 	l := &v1alpha1.RouteLadder{}
 	if err := r.client.Get(ctx, key, l); apierrors.IsNotFound(err) {
-		return nil, nil //nolint:nilnil // no ladder and no error is what the caller has to tell apart
+		return nil, nil
 	} else if err != nil {
 		return nil, fmt.Errorf("reading ladder %s: %w", key, err)
 	}
 	if l.DeletionTimestamp != nil {
-		return nil, nil //nolint:nilnil // a ladder that is being deleted needs nothing
+		return nil, nil
 	}
 	f := &facts{now: r.clock.Now(), ladder: l, health: map[route.Name]*v1alpha1.ProviderHealth{}}
 	for _, name := range routesOf(l) {

@@ -142,9 +142,10 @@ type Decision struct {
 
 	// Amendment says what to change.
 	Amendment Amendment
-	// Parking says what a park waits for, and Routes which routes can end it.
+	// Parking says what a park waits for.
 	Parking ParkReason
-	Routes  []route.Name
+	// Routes are the routes that can end a wait or a park, where it is for routes.
+	Routes []route.Name
 	// Reason is why the run ends.
 	Reason StopReason
 	// Message says it for people: each leg, what failed there, and how long it stays unavailable.

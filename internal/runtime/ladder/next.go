@@ -329,7 +329,7 @@ func (w *Walk) outlast(blocked []int, v view, now time.Time, rnd Rand) Decision 
 		until := v[first].Until.Add(jitter(min(v[first].Until.Sub(now)/10, 10*time.Second), 1, 1, 10*time.Second, rnd))
 		w.restart()
 		d := w.waitFor(WaitRoutes, v[first].Until, until, now)
-		d.Message = message
+		d.Routes, d.Message = routes, message
 		return d
 	case fails:
 		w.end(StopAllRoutesTripped, message+"; the ladder's waits.onAllTripped is Fail")
@@ -358,6 +358,9 @@ func (w *Walk) waitFor(reason WaitReason, base, until, now time.Time) Decision {
 func (w *Walk) waitForLeg(reason WaitReason, l *legState, until, now time.Time) Decision {
 	d := w.waitFor(reason, until, until, now)
 	d.Leg, d.Route, d.Kind = l.Name, l.name, l.last.Kind
+	if reason == WaitCooling {
+		d.Routes = []route.Name{l.name}
+	}
 	d.Message = fmt.Sprintf("asking leg %q again in %s after %s", l.Name, roundUp(d.For), l.last.Kind)
 	return d
 }

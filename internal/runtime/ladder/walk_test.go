@@ -9,6 +9,7 @@ import (
 
 	"belay.dev/belay/internal/runtime/breaker"
 	"belay.dev/belay/internal/runtime/failure"
+	"belay.dev/belay/internal/runtime/route"
 )
 
 func TestEachKindGoesExactlyWhereTheTableSays(t *testing.T) {
@@ -204,6 +205,9 @@ func TestAllLegsOpenWaitsInPlaceParksOrFailsWithoutARequest(t *testing.T) {
 		// a reopens at 30 s, in 25 s; half of a tenth of it is added.
 		if dec.Action != Wait || dec.Waiting != WaitRoutes || dec.For != 26250*time.Millisecond || dec.Announced {
 			t.Fatalf("got %+v", dec)
+		}
+		if diff := cmp.Diff([]route.Name{l.Legs[0].Route.Name(), l.Legs[1].Route.Name()}, dec.Routes); diff != "" {
+			t.Errorf("the wait does not name its routes: %s", diff)
 		}
 		if again := d.next(); again.For != dec.For || !again.Announced {
 			t.Errorf("asked again: %+v, want the same wait, announced", again)
