@@ -22,6 +22,6 @@ RUN mkdir /out && CGO_ENABLED=0 GOOS=${TARGETOS} GOARCH=${TARGETARCH} \
     go build -trimpath -ldflags "-s -w -X belay.dev/belay/internal/version.version=${VERSION}" -o /out/ ./cmd/...
 
 FROM gcr.io/distroless/static:nonroot
-COPY --from=build /out/manager /out/runner /out/toolbox /out/belay /
+COPY --from=build /out/manager /out/runner /out/toolbox /out/belay /usr/local/bin/
 USER 65532:65532
-ENTRYPOINT ["/manager"]
+ENTRYPOINT ["/usr/local/bin/manager"]

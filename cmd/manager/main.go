@@ -23,6 +23,8 @@ import (
 
 	"belay.dev/belay/api/v1alpha1"
 	"belay.dev/belay/internal/controller/agentrun"
+	"belay.dev/belay/internal/controller/providerhealth"
+	"belay.dev/belay/internal/controller/routeladder"
 	"belay.dev/belay/internal/version"
 )
 
@@ -76,6 +78,12 @@ func run(ctx context.Context, config *rest.Config, o *options) error {
 	runs := agentrun.Options{Image: o.image, Bootstrap: agentrun.Bootstrap(o.bootstrap), Workers: o.workers}
 	if err := agentrun.SetupWithManager(ctx, mgr, wall, runs); err != nil {
 		return fmt.Errorf("setting up the agentrun controller: %w", err)
+	}
+	if err := routeladder.SetupWithManager(ctx, mgr, wall); err != nil {
+		return fmt.Errorf("setting up the routeladder controller: %w", err)
+	}
+	if err := providerhealth.SetupWithManager(ctx, mgr, wall); err != nil {
+		return fmt.Errorf("setting up the providerhealth controller: %w", err)
 	}
 	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {
 		return fmt.Errorf("setting up the probes: %w", err)

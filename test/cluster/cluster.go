@@ -130,12 +130,14 @@ func (c *Cluster) installDefinitions(ctx context.Context) error {
 }
 
 func (c *Cluster) startNode(ctx context.Context) error {
+	// Laid out as the Dockerfile does it.
 	image := filepath.Join(c.options.Dir, "image")
-	if err := os.MkdirAll(image, 0o755); err != nil {
+	programs := filepath.Join(image, "usr", "local", "bin")
+	if err := os.MkdirAll(programs, 0o755); err != nil {
 		return err
 	}
 	for _, name := range []string{"manager", "runner", "toolbox", "belay"} {
-		if err := copyProgram(filepath.Join(c.options.Root, "bin", name), filepath.Join(image, name)); err != nil {
+		if err := copyProgram(filepath.Join(c.options.Root, "bin", name), filepath.Join(programs, name)); err != nil {
 			return fmt.Errorf("lay out the image (did \"make build\" run?): %w", err)
 		}
 	}
@@ -150,7 +152,7 @@ func (c *Cluster) startNode(ctx context.Context) error {
 	c.Node, err = devnode.Start(ctx, devnode.Config{
 		API: c.Rig.Config(), Dir: filepath.Join(c.options.Dir, "node"), LogServer: logs,
 		Images: map[string]devnode.Image{
-			Image:          {Root: image, Entrypoint: []string{"/manager"}, User: 65532, Group: 65532},
+			Image:          {Root: image, Entrypoint: []string{"/usr/local/bin/manager"}, User: 65532, Group: 65532},
 			WorkspaceImage: {Host: true, User: 65533, Group: 65533, Expose: []string{runtime.GOROOT()}, Env: []string{"PATH=" + hostPath()}},
 		},
 		Log: slog.New(slog.NewTextHandler(out, nil)),

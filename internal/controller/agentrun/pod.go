@@ -115,7 +115,7 @@ func initContainers(run *v1alpha1.AgentRun, image string) []corev1.Container {
 	}
 	containers := []corev1.Container{{
 		Name: containerInstall, Image: image,
-		Command:         []string{"/toolbox", "install", "--to", binPath},
+		Command:         []string{imageBin + "/toolbox", "install", "--to", binPath},
 		SecurityContext: securityContext(workspaceUID, true),
 		VolumeMounts:    []corev1.VolumeMount{{Name: volumeBin, MountPath: binPath}},
 	}}
@@ -127,7 +127,8 @@ func initContainers(run *v1alpha1.AgentRun, image string) []corev1.Container {
 		Name: containerWorkspace, Image: workspaceImage, WorkingDir: workspacePath,
 		RestartPolicy: ptr.To(corev1.ContainerRestartPolicyAlways),
 		Command: []string{toolboxPath, "serve", "--socket", socketPath, "--workspace", workspacePath,
-			"--epoch", strconv.FormatInt(run.Status.Epoch, 10)},
+			"--epoch", strconv.FormatInt(run.Status.Epoch, 10), "--run", string(run.UID),
+			"--client-uid", strconv.Itoa(runnerUID)},
 		Env:             append(workspaceEnv(), proxy...),
 		SecurityContext: securityContext(workspaceUID, false),
 		VolumeMounts: []corev1.VolumeMount{
@@ -203,7 +204,7 @@ func runnerContainer(run *v1alpha1.AgentRun, image string) corev1.Container {
 		return &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: path}}
 	}
 	runner := corev1.Container{
-		Name: containerRunner, Image: image, Command: []string{"/runner"},
+		Name: containerRunner, Image: image, Command: []string{imageBin + "/runner"},
 		Env: append([]corev1.EnvVar{
 			{Name: "BELAY_NAMESPACE", Value: run.Namespace},
 			{Name: "BELAY_RUN", Value: run.Name},

@@ -14,6 +14,7 @@ import (
 
 // Where things are in a run's containers.
 const (
+	imageBin        = "/usr/local/bin" // where Belay's image has its commands
 	binPath         = "/belay/bin"
 	toolboxPath     = binPath + "/toolbox"
 	socketDir       = "/belay/run"
