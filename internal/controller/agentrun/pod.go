@@ -128,7 +128,7 @@ func initContainers(run *v1alpha1.AgentRun, image string) []corev1.Container {
 		RestartPolicy: ptr.To(corev1.ContainerRestartPolicyAlways),
 		Command: []string{toolboxPath, "serve", "--socket", socketPath, "--workspace", workspacePath,
 			"--epoch", strconv.FormatInt(run.Status.Epoch, 10), "--run", string(run.UID),
-			"--client-uid", strconv.Itoa(runnerUID)},
+			"--client-uid", strconv.FormatInt(runnerUID, 10)},
 		Env:             append(workspaceEnv(), proxy...),
 		SecurityContext: securityContext(workspaceUID, false),
 		VolumeMounts: []corev1.VolumeMount{
