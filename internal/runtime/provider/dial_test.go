@@ -2,6 +2,7 @@ package provider
 
 import (
 	"errors"
+	"net/http"
 	"testing"
 	"time"
 
@@ -18,6 +19,17 @@ func TestANameThatClaimsToBeLocalIsDialedOnThisMachineOnly(t *testing.T) {
 	var cause *failure.Cause
 	if !errors.As(err, &cause) || cause.Sub != failure.SubConfiguration {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestPlainHTTPNeverPassesAProxy(t *testing.T) {
+	plain, err := http.NewRequest(http.MethodPost, "http://vllm.models.svc/v1", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("HTTP_PROXY", "http://proxy.example:3128")
+	if proxy, err := secureProxy(plain); proxy != nil || err != nil {
+		t.Errorf("got %v, %v", proxy, err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package provider_test
 
 import (
+	"bufio"
 	"context"
 	"crypto/x509"
 	"encoding/pem"
@@ -148,6 +149,51 @@ func TestABrokenConnectionIsToldByWhenItBroke(t *testing.T) {
 		if got.Answer != nil || got.Failure.Kind != tt.want {
 			t.Errorf("%s: got %+v, want %s", tt.name, got.Failure, tt.want)
 		}
+	}
+}
+
+func TestARequestIsNeverSentTwice(t *testing.T) {
+	var requests atomic.Int32
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		defer func() { _ = c.Close() }()
+		in := bufio.NewReader(c)
+		// The first request is answered, and its connection kept; the second is read and dropped. A client that sent it again
+		// would have to open another connection.
+		for range 2 {
+			request, err := http.ReadRequest(in)
+			if err != nil {
+				return
+			}
+			_, _ = io.Copy(io.Discard, request.Body)
+			if requests.Add(1) == 1 {
+				_, _ = io.WriteString(c, streamHead+chunk(wholeAnswer)+lastChunk)
+			}
+		}
+	}()
+	client := newClient(t, provider.Options{})
+	target := targetAt("http://" + listener.Addr().String())
+	target.Timeouts.FirstByte = 2 * time.Second
+	if got := attemptAt(t.Context(), t, client, target); got.Failure != nil {
+		t.Fatal(got.Failure)
+	}
+	got := attemptAt(t.Context(), t, client, target)
+	if got.Failure == nil || got.Failure.Kind != failure.Network {
+		t.Errorf("got %+v, want a Network failure at once", got.Failure)
+	}
+	_ = listener.Close()
+	<-done
+	if n := requests.Load(); n != 2 {
+		t.Errorf("the server saw %d requests, want 2", n)
 	}
 }
 

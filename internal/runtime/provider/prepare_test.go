@@ -13,6 +13,8 @@ import (
 
 	"belay.dev/belay/internal/runtime/failure"
 	"belay.dev/belay/internal/runtime/provider"
+	"belay.dev/belay/internal/runtime/provider/anthropic"
+	"belay.dev/belay/internal/runtime/route"
 )
 
 func TestPlainHTTPNeedsPermission(t *testing.T) {
@@ -169,6 +171,29 @@ func TestTheDialectsPathIsAppendedToTheBaseURL(t *testing.T) {
 	want := []string{"POST /chat/completions", "POST /chat/completions", "POST /v1/chat/completions", "POST /v1/chat/completions", "POST /a%2Fb/v1/chat/completions"}
 	if diff := cmp.Diff(want, paths); diff != "" {
 		t.Error(diff)
+	}
+}
+
+func TestAProvidersHeaderReplacesTheDialectsButNotTheCredential(t *testing.T) {
+	var seen http.Header
+	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		seen = r.Header
+		w.WriteHeader(http.StatusTeapot)
+	})
+	client := provider.NewClient(provider.Options{}, anthropic.Dialect{})
+	defer client.Close()
+	target := targetAt(url)
+	target.Route.Dialect = route.AnthropicMessages
+	target.Headers = []provider.Header{{Name: "anthropic-version", Value: "2027-01-01"}, {Name: "anthropic-beta", Value: "a"}, {Name: "anthropic-beta", Value: "b"}}
+	attemptAt(t.Context(), t, client, target)
+	if got := seen.Values("Anthropic-Version"); len(got) != 1 || got[0] != "2027-01-01" {
+		t.Errorf("version %q", got)
+	}
+	if got := seen.Values("Anthropic-Beta"); len(got) != 2 {
+		t.Errorf("beta %q", got)
+	}
+	if got := seen.Values("X-Api-Key"); len(got) != 1 || got[0] != secret {
+		t.Error("the credential is not the target's")
 	}
 }
 

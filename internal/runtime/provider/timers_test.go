@@ -152,6 +152,17 @@ func TestRow160CommentsAndPingsAreNoProgress(t *testing.T) {
 	}
 }
 
+func TestTheProgressWindowWidensWithEachTry(t *testing.T) {
+	inBubble(t, inMemory, provider.Try{Number: 3}, func(c net.Conn) {
+		say(c, streamHead+chunk(deltaEvent))
+		for err := error(nil); err == nil; _, err = io.WriteString(c, chunk(": ping\n\n")) {
+			pass(7 * time.Second)
+		}
+	}, func(got provider.Attempt) {
+		wantFailure(t, got, failure.StreamStalled, 360*time.Second, "bytes arrived, but no content for 6m0s (window 6m0s); last event: data")
+	})
+}
+
 func TestASlowAnswerThatMakesProgressIsNotCut(t *testing.T) {
 	inBubble(t, inMemory, provider.Try{Number: 1}, func(c net.Conn) {
 		say(c, streamHead)

@@ -211,6 +211,26 @@ func TestAStreamCutAtAnyByteIsAnAnswerOnlyWithItsTerminalMarker(t *testing.T) {
 	}
 }
 
+func TestAnAnswerIsCompleteFromItsTerminalMarkerOn(t *testing.T) {
+	decoder := Dialect{}.NewDecoder(testTarget())
+	for _, tt := range []struct {
+		data           string
+		complete, done bool
+	}{
+		{`{"type":"message_start","message":{"id":"m","usage":{"input_tokens":5}}}`, false, false},
+		{`{"type":"content_block_start","index":0,"content_block":{"type":"text","text":"a"}}`, false, false},
+		{`{"type":"message_delta","delta":{"stop_reason":null},"usage":{"output_tokens":1}}`, false, false},
+		{`{"type":"message_delta","delta":{"stop_reason":"end_turn"}}`, true, false},
+		{`{"type":"ping"}`, true, false},
+		{`{"type":"message_stop"}`, true, true},
+	} {
+		step, err := decoder.Decode(sse.Event{Data: []byte(tt.data)})
+		if err != nil || step.Complete != tt.complete || step.Done != tt.done {
+			t.Errorf("%s: %+v, %v, want complete %v, done %v", tt.data, step, err, tt.complete, tt.done)
+		}
+	}
+}
+
 func TestProgressIsContentAndNothingElse(t *testing.T) {
 	for _, tt := range []struct {
 		data string

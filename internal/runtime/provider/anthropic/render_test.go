@@ -148,6 +148,14 @@ func TestHiddenThinkingIsReplayedWithItsEmptyText(t *testing.T) {
 	}
 }
 
+func TestACredentialOfAnotherScopeIsNotSentInsideAnOwnTurn(t *testing.T) {
+	b := thinking("T", "c2ln")
+	b.Credentials[0].Scope.Route = "another"
+	if got := messagesOf(t, testTarget(), user("q"), assistant(b, call("Aaaaaaaa1", "t", `{}`)), results(ok("Aaaaaaaa1", "r"))); strings.Contains(got, "c2ln") {
+		t.Errorf("got %s", got)
+	}
+}
+
 func TestThinkingWithoutASignatureIsNotSent(t *testing.T) {
 	unsigned := message.Block{Kind: message.BlockThinking, Text: "cut off"}
 	if got := messagesOf(t, testTarget(), user("q"), assistant(unsigned, text("a"))); strings.Contains(got, "cut off") {

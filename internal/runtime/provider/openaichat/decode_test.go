@@ -230,6 +230,25 @@ func TestAStreamCutAtAnyByteIsAnAnswerOnlyWithItsTerminalMarker(t *testing.T) {
 	}
 }
 
+func TestAnAnswerIsCompleteFromItsTerminalMarkerOn(t *testing.T) {
+	decoder := Dialect{}.NewDecoder(testTarget())
+	for _, tt := range []struct {
+		data           string
+		complete, done bool
+	}{
+		{`{"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":null}],"usage":null}`, false, false},
+		{`{"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1}}`, false, false},
+		{`{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`, true, false},
+		{`{"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1}}`, true, false},
+		{`[DONE]`, true, true},
+	} {
+		step, err := decoder.Decode(sse.Event{Data: []byte(tt.data)})
+		if err != nil || step.Complete != tt.complete || step.Done != tt.done {
+			t.Errorf("%s: %+v, %v, want complete %v, done %v", tt.data, step, err, tt.complete, tt.done)
+		}
+	}
+}
+
 func TestProgressIsContentAndNothingElse(t *testing.T) {
 	for _, tt := range []struct {
 		data string
