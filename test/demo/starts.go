@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -25,7 +26,8 @@ func (s *story) starts() (int, error) {
 		switch p := payload.(type) {
 		case *record.LLMResponse:
 			for _, c := range p.Message.Calls() {
-				if strings.Contains(string(c.Arguments), ">> effects.log") {
+				var arguments struct{ Command string }
+				if err := json.Unmarshal(c.Arguments, &arguments); err == nil && strings.Contains(arguments.Command, ">> effects.log") {
 					marked[c.ID] = true
 				}
 			}
