@@ -73,7 +73,7 @@ func newLedgerShow() *cobra.Command {
 				entries = ledger.Follow(command.Context(), nil, dir, ticker.C)
 			}
 			err = timeline.Write(command.OutOrStdout(), entries, timeline.Options{Format: timeline.Format(output), Blob: blobs(dir)})
-			return damaged(err)
+			return coded(err)
 		},
 	}
 	command.Flags().StringVarP(&output, "output", "o", "text", "text, or json: an object for each record")
@@ -91,13 +91,13 @@ func newLedgerExport() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return damaged(timeline.Export(command.OutOrStdout(), ledger.Replay(nil, dir), timeline.ExportOptions{Blob: blobs(dir)}))
+			return coded(timeline.Export(command.OutOrStdout(), ledger.Replay(nil, dir), timeline.ExportOptions{Blob: blobs(dir)}))
 		},
 	}
 }
 
-// damaged gives an error of reading a ledger the exit code that says so.
-func damaged(err error) error {
+// coded gives an error its exit code.
+func coded(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -122,7 +122,7 @@ leave behind is a warning, and is repaired when the run goes on; anything else i
 			}
 			report := ledger.Verify(nil, dir)
 			if err := writeReport(command.OutOrStdout(), report, output); err != nil {
-				return err
+				return coded(fmt.Errorf("print the report: %w", err))
 			}
 			if !report.OK() {
 				return &exit{code: CodeLedgerDamaged}

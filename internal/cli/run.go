@@ -26,7 +26,10 @@ func newRun() *cobra.Command {
 Secrets and ConfigMaps that they refer to. The ledger is kept in DATA-DIR/NAMESPACE/NAME; the same command goes on where
 the last one stopped, also after a crash. What happens is told on stderr; the run's answer is printed on stdout.
 
-This is no sandbox: commands of the model run as you. They are offered only with --allow-shell.`,
+This is no sandbox: commands of the model and setup steps run as you, with an environment that has nothing of yours but
+PATH, LANG, TERM and TMPDIR. The model gets a shell only with --allow-shell.
+
+An interrupt suspends the run; a second one ends belay at once, which a later invocation takes as a crash.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			program, err := os.Executable()
@@ -41,9 +44,9 @@ This is no sandbox: commands of the model run as you. They are offered only with
 	}
 	flags := command.Flags()
 	flags.StringArrayVarP(&options.Files, "filename", "f", nil, "manifest: a file, a folder, or - for stdin; repeatable")
-	flags.StringVar(&options.Run, "run", "", "name of the AgentRun, if the files have several")
+	flags.StringVar(&options.Run, "run", "", "the AgentRun to run, if the files have several: NAME or NAMESPACE/NAME")
 	flags.StringArrayVar(&options.Credentials, "credential", nil, "name/key=ENVVAR: take a key of a Secret from the environment; repeatable")
-	flags.StringVar(&options.DataDir, "data-dir", ".belay", "directory of the ledgers")
+	flags.StringVar(&options.DataDir, "data-dir", ".belay", "directory of the ledgers, best outside the workspace")
 	flags.StringVar(&options.Workspace, "workspace", ".", "directory that the tools work in")
 	flags.BoolVar(&options.AllowShell, "allow-shell", false, "offer the shell tool: the model's commands run as you")
 	flags.BoolVar(&options.Fresh, "fresh", false, "start over; the old ledger is kept under another name")
@@ -52,41 +55,47 @@ This is no sandbox: commands of the model run as you. They are offered only with
 	return command
 }
 
+// run carries a run on, prints its answer, and turns its end into an exit code.
 func run(ctx context.Context, options local.Options, stdout io.Writer) error {
-	ctx, cancel := withCause(ctx, loop.ErrShutdown)
-	defer cancel(nil)
+	ctx, cancel := loop.WithShutdown(ctx)
+	defer cancel()
 	result, err := local.Run(ctx, options)
 	if err != nil {
-		return &exit{code: codeOf(err), err: err}
+		code := codeOf(err)
+		if code == CodeRetryable && errors.Is(context.Cause(ctx), loop.ErrShutdown) {
+			code = CodeSuspended
+		}
+		return &exit{code: code, err: err}
 	}
 	local.Usage(options.Progress, &result.State.Account)
 	fmt.Fprintf(options.Progress, "ledger: %s\n", result.Dir)
 	switch {
 	case result.Finished != nil:
-		if result.Finished.Text != "" {
-			fmt.Fprintln(stdout, result.Finished.Text)
+		if result.Text != "" {
+			if _, err := fmt.Fprintln(stdout, result.Text); err != nil {
+				return &exit{code: CodeRetryable, err: fmt.Errorf("print the answer: %w; the same command prints it again", err)}
+			}
 		}
 		return ended(result.Finished)
 	case result.Parked != nil:
 		return &exit{code: CodeParked}
 	default:
-		fmt.Fprintln(options.Progress, "stopped; the same command goes on with the run")
 		return &exit{code: CodeSuspended}
 	}
 }
 
 func ended(end *record.RunEnd) error {
-	switch loop.Reason(end.Reason) {
-	case loop.Completed:
+	switch end.Reason {
+	case string(loop.Completed):
 		return nil
-	case loop.OutcomeUnknown:
+	case string(loop.OutcomeUnknown):
 		return &exit{code: CodeOutcomeUnknown}
 	default:
 		return &exit{code: CodeEnded}
 	}
 }
 
-// codeOf is the exit code of a run that could not go on.
+// codeOf is the exit code of a run that could not go on, or of a ledger that could not be read.
 func codeOf(err error) Code {
 	var (
 		input     *local.InputError
@@ -95,29 +104,16 @@ func codeOf(err error) Code {
 		regressed *ledger.RegressedError
 		unknown   *ledger.UnknownCriticalError
 		blob      *ledger.BlobError
-		locked    *ledger.LockedError
-		fenced    *ledger.FencedError
-		unwritten *ledger.UnwritableError
+		decode    *record.DecodeError
 	)
 	switch {
 	case errors.As(err, &input), errors.As(err, &contract):
 		return CodeUsage
-	case errors.As(err, &corrupt), errors.As(err, &regressed), errors.As(err, &unknown), errors.As(err, &blob), errors.Is(err, ledger.ErrNewerVersion):
+	case errors.As(err, &corrupt), errors.As(err, &regressed), errors.As(err, &unknown), errors.As(err, &blob), errors.As(err, &decode),
+		errors.Is(err, ledger.ErrNewerVersion), errors.Is(err, ledger.ErrForeignRun):
 		return CodeLedgerDamaged
-	case errors.As(err, &locked), errors.As(err, &fenced), errors.Is(err, tools.ErrFenced):
+	case errors.Is(err, ledger.ErrLocked), errors.Is(err, ledger.ErrFenced), errors.Is(err, tools.ErrFenced):
 		return CodeFenced
-	case errors.As(err, &unwritten):
-		return CodeUsage
 	}
 	return CodeRetryable
-}
-
-// withCause ends the returned context with a cause of its own when ctx ends.
-func withCause(ctx context.Context, cause error) (context.Context, context.CancelCauseFunc) {
-	out, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() { cancel(cause) })
-	return out, func(err error) {
-		stop()
-		cancel(err)
-	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -27,7 +29,10 @@ func newToolbox() *cobra.Command {
 				_, _ = io.Copy(io.Discard, command.InOrStdin()) // only its end matters
 				cancel()
 			}()
-			return toolbox.Serve(ctx, config)
+			err := toolbox.Serve(ctx, config)
+			// A parent that was killed cannot remove the folder that it made for the socket. Never more than an empty one goes.
+			_ = os.Remove(filepath.Dir(config.Socket))
+			return err
 		},
 	}
 	flags := command.Flags()

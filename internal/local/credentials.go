@@ -1,6 +1,7 @@
 package local
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -10,12 +11,13 @@ import (
 	"belay.dev/belay/internal/runtime/ladder"
 )
 
-// secrets are the credentials of a run without a cluster: the Secret documents of its files, and what the command line
-// took from the environment, which wins.
+// secrets are the secrets of a run without a cluster: the Secret documents of its files, and what the command line took
+// from the environment, which wins.
 type secrets struct {
 	namespace string
 	files     []corev1.Secret
-	env       map[string]string
+	// env is by <secret>/<key>.
+	env map[string]string
 }
 
 // parseCredentials reads arguments of the form name/key=ENVVAR.
@@ -25,31 +27,57 @@ func parseCredentials(args []string) (map[string]string, error) {
 		ref, variable, ok := strings.Cut(arg, "=")
 		name, key, slash := strings.Cut(ref, "/")
 		if !ok || !slash || name == "" || key == "" || variable == "" {
-			return nil, fmt.Errorf("--credential %q: want name/key=ENVVAR, as in openai/api-key=OPENAI_API_KEY", arg)
+			// The argument is not quoted: who mistakes the form may have put a secret there.
+			return nil, errors.New("--credential: want name/key=ENVVAR, as in openai/api-key=OPENAI_API_KEY; the value itself is never an argument")
 		}
-		value, set := os.LookupEnv(variable)
-		if !set || value == "" {
-			return nil, fmt.Errorf("--credential %q: the environment variable %s is not set", arg, variable)
+		value := strings.TrimSpace(os.Getenv(variable))
+		if value == "" {
+			return nil, fmt.Errorf("--credential %s: the environment variable that it names is not set or empty", ref)
 		}
 		out[ref] = value
 	}
 	return out, nil
 }
 
-// Credential returns the value of a key, or says that it is missing.
+// Credential returns the value of a key as it is sent to a provider, or says that it is missing.
 func (s secrets) Credential(secret, key string) (string, ladder.CredentialState) {
-	if v, ok := s.env[secret+"/"+key]; ok {
+	if v := strings.TrimSpace(s.value(secret, key)); v != "" {
 		return v, ladder.CredentialReady
+	}
+	return "", ladder.CredentialMissing
+}
+
+// value is a key of a Secret as it stands, empty if there is none.
+func (s secrets) value(secret, key string) string {
+	if v, ok := s.env[secret+"/"+key]; ok {
+		return v
+	}
+	return s.all(secret)[key]
+}
+
+// all are the keys of a Secret; nil if nobody knows it.
+func (s secrets) all(secret string) map[string]string {
+	var out map[string]string
+	set := func(key, value string) {
+		if out == nil {
+			out = map[string]string{}
+		}
+		out[key] = value
 	}
 	for _, f := range s.files {
 		if f.Namespace != s.namespace || f.Name != secret {
 			continue
 		}
-		if v := strings.TrimSpace(string(f.Data[key])); v != "" {
-			return v, ladder.CredentialReady
+		for k, v := range f.Data {
+			set(k, string(v))
 		}
 	}
-	return "", ladder.CredentialMissing
+	for ref, v := range s.env {
+		if name, key, _ := strings.Cut(ref, "/"); name == secret {
+			set(key, v)
+		}
+	}
+	return out
 }
 
 // values are all that must not appear in a ledger.
@@ -67,4 +95,33 @@ func (s secrets) values() []string {
 		}
 	}
 	return out
+}
+
+// configMaps are the ConfigMap documents of the run's files.
+type configMaps struct {
+	namespace string
+	files     []corev1.ConfigMap
+}
+
+// ConfigMapKey returns a key of a ConfigMap.
+func (c configMaps) ConfigMapKey(name, key string) (string, error) {
+	data, err := c.all(name)
+	if err != nil {
+		return "", err
+	}
+	v, ok := data[key]
+	if !ok {
+		return "", errors.New("the ConfigMap has no such key")
+	}
+	return v, nil
+}
+
+// all are the keys of a ConfigMap.
+func (c configMaps) all(name string) (map[string]string, error) {
+	for _, m := range c.files {
+		if m.Namespace == c.namespace && m.Name == name {
+			return m.Data, nil
+		}
+	}
+	return nil, errors.New("the files have no such ConfigMap; add it with -f")
 }

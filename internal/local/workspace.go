@@ -12,12 +12,9 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
 
 	"belay.dev/belay/internal/runtime/tools"
-	"belay.dev/belay/internal/toolbox"
 )
 
 const (
@@ -26,37 +23,37 @@ const (
 	readyPoll   = 20 * time.Millisecond
 	// stopWithin is how long it may take to end its jobs and itself.
 	stopWithin = 10 * time.Second
+	// longestTempDir leaves room in a socket's path, which has 108 bytes at most, 104 on some systems.
+	longestTempDir = 60
 )
-
-// hideMemory keeps other processes of the same user, such as the commands of the model, from reading this process's
-// memory and environment through /proc. It does not hide the files.
-func hideMemory() {
-	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // there is nothing to do about a kernel that refuses
-}
 
 // workspace is the tool server of a run, as a child process.
 type workspace struct {
-	cmd    *exec.Cmd
+	cmd *exec.Cmd
+	// stderr is read after the process has ended only.
 	stderr bytes.Buffer
+	// dir holds the socket.
 	dir    string
 	client *tools.Client
 	tools  []tools.Tool
-	ended  chan error
-	clock  clock.Clock
+	// ended is closed when the process has ended.
+	ended chan struct{}
+	clock clock.Clock
 }
 
 // startWorkspace starts the tool server and says hello to it. The server dies with this process, and its jobs with it.
-func startWorkspace(ctx context.Context, o Options, uid string, epoch uint64) (*workspace, error) {
-	dir, err := os.MkdirTemp("", "belay-")
+func startWorkspace(ctx context.Context, o Options, dir, uid string, epoch uint64) (*workspace, error) {
+	sockets, err := socketDir()
 	if err != nil {
 		return nil, fmt.Errorf("make a folder for the workspace's socket: %w", err)
 	}
-	w := &workspace{dir: dir, ended: make(chan error, 1), clock: o.Clock}
-	socket := filepath.Join(dir, "toolbox.sock")
-	w.cmd = exec.Command(o.Program, "toolbox", "--socket", socket, "--workspace", o.Workspace,
+	w := &workspace{dir: sockets, ended: make(chan struct{}), clock: o.Clock}
+	socket := filepath.Join(sockets, "toolbox.sock")
+	w.cmd = exec.Command(o.Program, "toolbox", "--socket", socket, "--workspace", dir,
 		"--epoch", strconv.FormatUint(epoch, 10), "--run", uid, "--shell="+strconv.FormatBool(o.AllowShell))
-	w.cmd.Env = scrubbed(o.Workspace)
+	w.cmd.Env = scrubbed(dir)
 	w.cmd.Stderr = &w.stderr
+	// A process group of its own keeps the terminal's interrupt from it: it is this process that ends it.
 	w.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	// The tool server ends when its input does: the kernel closes this pipe even if this process is killed.
 	_, err = w.cmd.StdinPipe()
@@ -64,13 +61,25 @@ func startWorkspace(ctx context.Context, o Options, uid string, epoch uint64) (*
 		err = w.cmd.Start()
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("start the workspace's tool server: %w", err), os.RemoveAll(dir))
+		return nil, errors.Join(fmt.Errorf("start the workspace's tool server: %w", err), os.RemoveAll(sockets))
 	}
-	go func() { w.ended <- w.cmd.Wait() }()
+	go func() {
+		defer close(w.ended)
+		_ = w.cmd.Wait() // how it ended says less than what it wrote
+	}()
 	if err := w.connect(ctx, socket, int64(epoch)); err != nil {
 		return nil, errors.Join(err, w.stop())
 	}
 	return w, nil
+}
+
+// socketDir makes a folder whose path is short enough for a socket in it.
+func socketDir() (string, error) {
+	parent := os.TempDir()
+	if len(parent) > longestTempDir {
+		parent = "/tmp"
+	}
+	return os.MkdirTemp(parent, "belay-")
 }
 
 func (w *workspace) connect(ctx context.Context, socket string, epoch int64) error {
@@ -85,12 +94,14 @@ func (w *workspace) connect(ctx context.Context, socket string, epoch int64) err
 			w.tools, err = client.Tools(ctx)
 			return err
 		}
+		if errors.Is(err, tools.ErrFenced) {
+			return err
+		}
 		select {
-		case ended := <-w.ended:
-			w.ended <- ended
-			return fmt.Errorf("the workspace's tool server ended at once: %w: %s", errors.Join(ended, err), bytes.TrimSpace(w.stderr.Bytes()))
+		case <-w.ended:
+			return fmt.Errorf("the workspace's tool server ended at once (%s): %s", w.cmd.ProcessState, bytes.TrimSpace(w.stderr.Bytes()))
 		case <-ctx.Done():
-			return fmt.Errorf("the workspace's tool server does not answer: %w", err)
+			return fmt.Errorf("the workspace's tool server does not answer: %w", errors.Join(context.Cause(ctx), err))
 		case <-ticker.C:
 		}
 	}
@@ -123,43 +134,4 @@ func scrubbed(workspace string) []string {
 		}
 	}
 	return env
-}
-
-// setup runs the steps that prepare the workspace, each to success once.
-func (j *job) setup(ctx context.Context, o Options, progress *narrator) error {
-	if j.run.Spec.Workspace == nil {
-		return nil
-	}
-	dir, err := filepath.Abs(o.Workspace)
-	if err != nil {
-		return &InputError{fmt.Errorf("--workspace: %w", err)}
-	}
-	for _, s := range j.run.Spec.Workspace.Setup {
-		env := scrubbed(dir)
-		for _, e := range s.Env {
-			value := ptr.Deref(e.Value, "")
-			if e.ValueFrom != nil {
-				ref := e.ValueFrom.SecretKeyRef
-				if ref == nil {
-					return &InputError{fmt.Errorf("AgentRun %s: spec.workspace.setup[%s].env[%s]: without a cluster only value and secretKeyRef work", j.run.Name, s.Name, e.Name)}
-				}
-				value, _ = j.secrets.Credential(ref.Name, ref.Key)
-			}
-			env = append(env, e.Name+"="+value)
-		}
-		var output bytes.Buffer
-		step := toolbox.Setup{
-			Name: s.Name, Marker: filepath.Join(dir, ".belay", "setup", s.Name), Command: append(append([]string(nil), s.Command...), s.Args...),
-			Dir: dir, Env: env, Stdout: &output, Stderr: &output,
-		}
-		code, err := step.Run(ctx)
-		if err == nil && code != 0 {
-			err = fmt.Errorf("setup step %s ended with exit code %d: %s", s.Name, code, j.redactor.String(tools.TailText(output.Bytes(), 2048)))
-		}
-		if err != nil {
-			return err
-		}
-		progress.line("workspace: setup step %s is done", s.Name)
-	}
-	return nil
 }

@@ -31,8 +31,20 @@ func Encode(payload any, put func([]byte) (Blob, error)) (json.RawMessage, error
 	return json.Marshal(spilled{Spilled: &blob})
 }
 
+// DecodeError says that a payload is not what its type says. Its checksum was right, so a program wrote it so.
+type DecodeError struct {
+	Type string
+	Err  error
+}
+
+func (e *DecodeError) Error() string {
+	return fmt.Sprintf("decode a %s record: %v; a program wrote it so: keep the ledger for a report, and start a new run", e.Type, e.Err)
+}
+
+func (e *DecodeError) Unwrap() error { return e.Err }
+
 // Decode returns the payload of a record, as a pointer to the type that belongs to typ, or nil for a type that this
-// build does not know. get fetches a spilled payload.
+// build does not know. get fetches a spilled payload; its errors come back wrapped. Any other error is a *DecodeError.
 func Decode(typ string, data json.RawMessage, get func(Blob) ([]byte, error)) (any, error) {
 	payload := empty(Type(typ))
 	if payload == nil {
@@ -40,7 +52,7 @@ func Decode(typ string, data json.RawMessage, get func(Blob) ([]byte, error)) (a
 	}
 	var s spilled
 	if err := json.Unmarshal(data, &s); err != nil {
-		return nil, fmt.Errorf("decode a %s record: %w", typ, err)
+		return nil, &DecodeError{Type: typ, Err: err}
 	}
 	if s.Spilled != nil {
 		whole, err := get(*s.Spilled)
@@ -50,7 +62,7 @@ func Decode(typ string, data json.RawMessage, get func(Blob) ([]byte, error)) (a
 		data = whole
 	}
 	if err := json.Unmarshal(data, payload); err != nil {
-		return nil, fmt.Errorf("decode a %s record: %w", typ, err)
+		return nil, &DecodeError{Type: typ, Err: err}
 	}
 	return payload, nil
 }
