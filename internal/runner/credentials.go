@@ -4,35 +4,33 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 
 	"belay.dev/belay/internal/runtime/ladder"
+	"belay.dev/belay/internal/runtime/redact"
 )
 
-// credentials reads the mounted secrets. A key that does not exist is no error: it skips the legs that need it.
-type credentials struct{ dir string }
+// credentials reads the mounted secrets. A key that does not exist is no error: it skips the legs that need it. Every
+// value that it has ever read is known to it, so that it can be kept out of what a run writes down.
+type credentials struct {
+	dir string
 
-// Credential returns the value of a key as it is mounted now.
-func (c credentials) Credential(secret, key string) (string, ladder.CredentialState) {
-	data, err := os.ReadFile(filepath.Join(c.dir, filepath.Base(secret), filepath.Base(key)))
-	value := strings.TrimSpace(string(data))
-	if err != nil || value == "" {
-		return "", ladder.CredentialMissing
-	}
-	return value, ladder.CredentialReady
+	mu       sync.Mutex
+	known    map[string]bool
+	redactor *redact.Redactor
 }
 
-// values are all mounted secrets, for redaction.
-func (c credentials) values() ([]string, error) {
-	var out []string
-	err := filepath.WalkDir(c.dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
+// newCredentials reads all secrets once.
+func newCredentials(dir string) (*credentials, error) {
+	c := &credentials{dir: dir, known: map[string]bool{}}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
 			return err
-		}
-		if d.IsDir() {
-			return nil
 		}
 		info, err := os.Stat(path) // follows the links by which the kubelet swaps versions
 		if err != nil || info.IsDir() {
@@ -42,17 +40,46 @@ func (c credentials) values() ([]string, error) {
 		if err != nil {
 			return err
 		}
-		out = append(out, strings.TrimSpace(string(data)))
+		c.learn(strings.TrimSpace(string(data)))
 		return nil
 	})
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("read the mounted credentials: %w", err)
 	}
-	return out, nil
+	return c, nil
 }
+
+// Credential returns the value of a key as it is mounted now.
+func (c *credentials) Credential(secret, key string) (string, ladder.CredentialState) {
+	data, err := os.ReadFile(filepath.Join(c.dir, filepath.Base(secret), filepath.Base(key)))
+	value := strings.TrimSpace(string(data))
+	if err != nil || value == "" {
+		return "", ladder.CredentialMissing
+	}
+	c.learn(value)
+	return value, ladder.CredentialReady
+}
+
+func (c *credentials) learn(value string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.known[value] {
+		c.known[value] = true
+		c.redactor = redact.New(slices.Sorted(maps.Keys(c.known))...)
+	}
+}
+
+func (c *credentials) current() *redact.Redactor {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.redactor
+}
+
+// redact returns a text without the values.
+func (c *credentials) redact(text string) string { return c.current().String(text) }
+
+// redactBytes returns bytes without the values.
+func (c *credentials) redactBytes(b []byte) []byte { return c.current().Bytes(b) }
 
 // texts reads the task and the system prompt that came from ConfigMaps.
 type texts struct {

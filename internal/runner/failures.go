@@ -7,6 +7,7 @@ import (
 
 	"belay.dev/belay/api/v1alpha1"
 	"belay.dev/belay/internal/runtime/ledger"
+	"belay.dev/belay/internal/runtime/ledger/record"
 	"belay.dev/belay/internal/runtime/loop"
 	"belay.dev/belay/internal/runtime/tools"
 )
@@ -21,6 +22,7 @@ func ledgerFailure(err error) (v1alpha1.Final, error) {
 		regressed *ledger.RegressedError
 		unwritten *ledger.UnwritableError
 		fenced    *ledger.FencedError
+		decode    *record.DecodeError
 		contract  *loop.ContractError
 	)
 	failed := func(reason string) (v1alpha1.Final, error) {
@@ -31,9 +33,14 @@ func ledgerFailure(err error) (v1alpha1.Final, error) {
 		final, _ := failed(v1alpha1.ReasonRunning)
 		final.Outcome, final.LedgerEpoch = v1alpha1.FinalFenced, int64(fenced.Epoch)
 		return final, nil
+	case errors.Is(err, ledger.ErrFenced), errors.Is(err, tools.ErrFenced):
+		// Somebody else is at work, and the ledger does not name an epoch of theirs.
+		final, _ := failed(v1alpha1.ReasonRunning)
+		final.Outcome = v1alpha1.FinalFenced
+		return final, nil
 	case errors.As(err, &regressed):
 		return failed(v1alpha1.ReasonLedgerRegressed)
-	case errors.As(err, &corrupt), errors.As(err, &unknown), errors.As(err, &blob), errors.As(err, &contract),
+	case errors.As(err, &corrupt), errors.As(err, &unknown), errors.As(err, &blob), errors.As(err, &decode), errors.As(err, &contract),
 		errors.Is(err, ledger.ErrForeignRun), errors.Is(err, ledger.ErrNewerVersion):
 		return failed(v1alpha1.ReasonLedgerCorrupt)
 	case errors.As(err, &unwritten):

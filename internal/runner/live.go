@@ -32,7 +32,7 @@ type live struct {
 	ladderName  string
 	runUID      string
 	epoch       int64
-	credentials credentials
+	credentials *credentials
 
 	mu       sync.Mutex
 	accepted *v1alpha1.RouteLadder
@@ -40,10 +40,10 @@ type live struct {
 }
 
 // watch starts the informers. They end with ctx; wait for stopped afterwards.
-func watch(ctx context.Context, cfg Config, ladderName string, scheme *runtime.Scheme) (l *live, stopped <-chan error, err error) {
+func watch(ctx context.Context, cfg Config, ladderName string, scheme *runtime.Scheme, secrets *credentials) (l *live, stopped <-chan error, err error) {
 	l = &live{
 		namespace: cfg.Namespace, ladderName: ladderName, runUID: cfg.RunUID, epoch: cfg.Epoch,
-		credentials: credentials{cfg.CredentialsDir}, changed: make(chan struct{}),
+		credentials: secrets, changed: make(chan struct{}),
 	}
 	l.cache, err = cache.New(cfg.API, cache.Options{
 		Scheme:            scheme,
@@ -98,13 +98,39 @@ func (l *live) Current(ctx context.Context) (loop.Ladder, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err == nil && isAccepted(&found) {
-		l.accepted = &found
+		l.accepted = withoutLeftOut(&found)
 	}
 	if l.accepted == nil {
 		return loop.Ladder{}, fmt.Errorf("%w: RouteLadder %s/%s: %w", errLadderUnusable, l.namespace, l.ladderName, whyUnusable(&found, err))
 	}
 	chain, targets := contract.LadderOf(l.accepted, l.credentials)
 	return loop.Ladder{Ladder: chain, Targets: targets}, nil
+}
+
+// threshold is the number of blind failures that opens a route of the ladder.
+func (l *live) threshold() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.accepted == nil {
+		return breaker.DefaultConfig().FailureThreshold
+	}
+	return contract.BreakerOf(l.accepted).FailureThreshold
+}
+
+// withoutLeftOut drains the legs that the manager did not accept, so that no plan has them. They keep their place: a run
+// that selects one of them contradicts nothing.
+func withoutLeftOut(l *v1alpha1.RouteLadder) *v1alpha1.RouteLadder {
+	for _, s := range l.Status.Legs {
+		if s.State != v1alpha1.LegLeftOut {
+			continue
+		}
+		for i := range l.Spec.Legs {
+			if l.Spec.Legs[i].Name == s.Name {
+				l.Spec.Legs[i].State = v1alpha1.LegStateDrained
+			}
+		}
+	}
+	return l
 }
 
 func isAccepted(l *v1alpha1.RouteLadder) bool {

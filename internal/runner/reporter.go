@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -38,7 +39,10 @@ type reporter struct {
 	client client.Client
 	clock  clock.Clock
 	log    *slog.Logger
+	// jitter returns a number in [0, 1).
 	jitter func() float64
+	// threshold is the number of blind failures that opens a route now.
+	threshold func() int
 
 	mu     sync.Mutex
 	latest *v1alpha1.RunnerStatus
@@ -51,8 +55,11 @@ type reporter struct {
 	told      map[route.Name]breaker.Level
 }
 
-func newReporter(cfg Config, c client.Client, clk clock.Clock, log *slog.Logger, jitter func() float64) *reporter {
-	return &reporter{cfg: cfg, client: c, clock: clk, log: log, jitter: jitter, wake: make(chan struct{}, 1), done: make(chan struct{})}
+func newReporter(cfg Config, c client.Client, clk clock.Clock, log *slog.Logger, jitter func() float64, threshold func() int) *reporter {
+	return &reporter{
+		cfg: cfg, client: c, clock: clk, log: log, jitter: jitter, threshold: threshold,
+		wake: make(chan struct{}, 1), done: make(chan struct{}),
+	}
 }
 
 // report takes a copy of the progress.
@@ -125,7 +132,7 @@ func (r *reporter) urgent(s *v1alpha1.RunnerStatus, levels map[route.Name]breake
 		if l, ok := r.told[name]; ok {
 			told = &report.Report{Route: name, Level: l}
 		}
-		if report.Due(told, report.Report{Route: name, Level: level}, breaker.DefaultConfig().FailureThreshold) {
+		if report.Due(told, report.Report{Route: name, Level: level}, r.threshold()) {
 			return true
 		}
 	}
@@ -164,6 +171,9 @@ func (r *reporter) finish(ctx context.Context, final v1alpha1.Final) error {
 		err := r.apply(ctx, last)
 		if err == nil {
 			return nil
+		}
+		if apierrors.IsNotFound(err) || apierrors.IsInvalid(err) { // no later try would fare better
+			return fmt.Errorf("write the last report to AgentRun %s/%s: %w", r.cfg.Namespace, r.cfg.Run, err)
 		}
 		r.log.Warn("the last report could not be written; it is tried again", "error", err)
 		timer := r.clock.NewTimer(retryEvery)

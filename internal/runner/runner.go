@@ -27,8 +27,8 @@ import (
 	"belay.dev/belay/internal/runtime/ledger/record"
 	"belay.dev/belay/internal/runtime/loop"
 	"belay.dev/belay/internal/runtime/provider"
+	"belay.dev/belay/internal/runtime/provider/anthropic"
 	"belay.dev/belay/internal/runtime/provider/openaichat"
-	"belay.dev/belay/internal/runtime/redact"
 	"belay.dev/belay/internal/runtime/tools"
 	"belay.dev/belay/internal/version"
 )
@@ -77,9 +77,13 @@ func (r *Runner) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	secrets, err := newCredentials(r.cfg.CredentialsDir)
+	if err != nil {
+		return err
+	}
 	watching, stopWatching := context.WithCancel(ctx)
 	defer stopWatching()
-	live, stopped, err := watch(watching, r.cfg, run.Spec.LadderRef.Name, r.scheme)
+	live, stopped, err := watch(watching, r.cfg, run.Spec.LadderRef.Name, r.scheme, secrets)
 	if err != nil {
 		return err
 	}
@@ -91,10 +95,14 @@ func (r *Runner) Run(ctx context.Context) error {
 	}()
 	reporting, stopReporting := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopReporting()
-	reporter := newReporter(r.cfg, r.client, r.clock, r.log, rand.Float64)
+	reporter := newReporter(r.cfg, r.client, r.clock, r.log, rand.Float64, live.threshold)
 	go reporter.run(reporting)
 
-	final, err := r.carry(ctx, run, live, reporter)
+	final, err := r.carry(ctx, &epoch{run: run, live: live, secrets: secrets, reporter: reporter})
+	if err != nil && ctx.Err() != nil { // asked to stop before there was anything to write down
+		r.log.Info("stopped while starting", "error", err)
+		final, err = interrupted(), nil
+	}
 	stopReporting()
 	if err != nil {
 		<-reporter.done
@@ -138,37 +146,44 @@ func (r *Runner) isOurs(run *v1alpha1.AgentRun) error {
 	return nil
 }
 
+// epoch is what one epoch works with.
+type epoch struct {
+	run      *v1alpha1.AgentRun
+	live     *live
+	secrets  *credentials
+	reporter *reporter
+	contract record.Contract
+	ledger   *ledger.Ledger
+	// dir is the ledger's directory.
+	dir string
+}
+
 // carry opens the ledger and lets the loop work. Its error is for what another pod may do better; everything else is an
 // end to be reported.
-func (r *Runner) carry(ctx context.Context, run *v1alpha1.AgentRun, live *live, reporter *reporter) (v1alpha1.Final, error) {
+func (r *Runner) carry(ctx context.Context, e *epoch) (v1alpha1.Final, error) {
 	limit := r.clock.NewTimer(ladderWithin)
 	defer limit.Stop()
-	if err := live.acceptedWithin(ctx, limit.C()); err != nil {
+	if err := e.live.acceptedWithin(ctx, limit.C()); err != nil {
 		if errors.Is(err, errLadderUnusable) {
-			return r.parkOnLadder(reporter, err), nil
+			return r.parkOnLadder(e.reporter, err), nil
 		}
 		return v1alpha1.Final{}, err
 	}
-	spec := run.Spec
-	agreed, err := contract.Of(run, textsOf(r.cfg.TextsDir, spec))
-	if err != nil {
+	var err error
+	if e.contract, err = contract.Of(e.run, textsOf(r.cfg.TextsDir, &e.run.Spec)); err != nil {
 		return v1alpha1.Final{}, err
 	}
-	secrets, err := credentials{r.cfg.CredentialsDir}.values()
-	if err != nil {
-		return v1alpha1.Final{}, err
-	}
-	redactor := redact.New(secrets...)
-	dir := filepath.Join(r.cfg.LedgerDir, r.cfg.RunUID)
+	e.dir = filepath.Join(r.cfg.LedgerDir, r.cfg.RunUID)
 	book, found, err := ledger.Open(ledger.Options{
-		Dir: dir, RunUID: r.cfg.RunUID, Epoch: uint64(r.cfg.Epoch), PodUID: r.cfg.PodUID, Now: r.clock.Now,
-		Redact: redactor.Bytes, BallastBytes: r.cfg.BallastBytes, PinnedHead: pinned(run), KnownCritical: record.Known,
+		Dir: e.dir, RunUID: r.cfg.RunUID, Epoch: uint64(r.cfg.Epoch), PodUID: r.cfg.PodUID, Now: r.clock.Now,
+		Redact: e.secrets.redactBytes, BallastBytes: r.cfg.BallastBytes, PinnedHead: pinned(e.run), KnownCritical: record.Known,
 	})
 	if err != nil {
 		return ledgerFailure(err)
 	}
 	r.tell(found)
-	final, err := r.loop(ctx, run, live, reporter, book, dir, agreed, redactor)
+	e.ledger = book
+	final, err := r.loop(ctx, e)
 	if err != nil {
 		final, err = ledgerFailure(err)
 	}
@@ -178,9 +193,8 @@ func (r *Runner) carry(ctx context.Context, run *v1alpha1.AgentRun, live *live, 
 	return final, err
 }
 
-func (r *Runner) loop(ctx context.Context, run *v1alpha1.AgentRun, live *live, reporter *reporter, book *ledger.Ledger, dir string,
-	agreed record.Contract, redactor *redact.Redactor) (v1alpha1.Final, error) {
-	models := provider.NewClient(provider.Options{UserAgent: "belay/" + version.String()}, openaichat.Dialect{})
+func (r *Runner) loop(ctx context.Context, e *epoch) (v1alpha1.Final, error) {
+	models := provider.NewClient(provider.Options{UserAgent: "belay/" + version.String()}, openaichat.Dialect{}, anthropic.Dialect{})
 	defer models.Close()
 	var workspace *tools.Client
 	defer func() {
@@ -188,15 +202,16 @@ func (r *Runner) loop(ctx context.Context, run *v1alpha1.AgentRun, live *live, r
 			_ = workspace.Close() // the loop is done with it
 		}
 	}()
-	ctx, cancel := withCause(ctx, loop.ErrShutdown)
+	ctx, cancel := loop.WithShutdown(ctx)
 	defer cancel()
 	end, err := loop.Run(ctx, loop.Config{
 		Identity: loop.Identity{
 			RunUID: r.cfg.RunUID, Namespace: r.cfg.Namespace, Name: r.cfg.Run,
 			PodName: r.cfg.PodName, PodUID: r.cfg.PodUID, Version: version.String(),
 		},
-		Contract: agreed, Limits: contract.LimitsOf(run), Ledger: book, Entries: ledger.Replay(nil, dir),
-		Ladders: live, Models: models, Health: live, Clock: r.clock, Random: rand.Float64, Report: reporter.report, Redact: redactor.String,
+		Contract: e.contract, Limits: contract.LimitsOf(e.run), Ledger: e.ledger, Entries: ledger.Replay(nil, e.dir),
+		Ladders: e.live, Models: models, Health: e.live, Clock: r.clock, Random: rand.Float64,
+		Report: e.reporter.report, Redact: e.secrets.redact,
 		Open: func(ctx context.Context) (loop.Workspace, []tools.Tool, error) {
 			client, offered, err := r.dial(ctx)
 			workspace = client
@@ -206,16 +221,18 @@ func (r *Runner) loop(ctx context.Context, run *v1alpha1.AgentRun, live *live, r
 	if err != nil {
 		return v1alpha1.Final{}, err
 	}
-	final := finalOf(end)
 	if end.Parked != nil {
-		reporter.waiting(end.Parked)
+		e.reporter.waiting(end.Parked)
 	}
 	if end.Finished != nil && end.Finished.Text != "" {
-		if err := writeResult(filepath.Join(dir, resultPath), end.Finished.Text); err != nil {
+		clean := *end.Finished
+		clean.Text = e.secrets.redact(clean.Text)
+		end.Finished = &clean
+		if err := writeResult(filepath.Join(e.dir, resultPath), clean.Text); err != nil {
 			return v1alpha1.Final{}, err
 		}
 	}
-	return final, nil
+	return finalOf(end), nil
 }
 
 // dial says hello to the workspace's tool server.
@@ -285,7 +302,7 @@ func pinned(run *v1alpha1.AgentRun) *ledger.Head {
 	return &ledger.Head{Seq: uint64(h.Seq), Hash: h.Hash}
 }
 
-func textsOf(dir string, spec v1alpha1.AgentRunSpec) texts {
+func textsOf(dir string, spec *v1alpha1.AgentRunSpec) texts {
 	t := texts{dir: dir, file: map[[2]string]string{}}
 	if from := spec.SystemFrom; from != nil {
 		t.file[[2]string{from.ConfigMapKeyRef.Name, from.ConfigMapKeyRef.Key}] = "system"
@@ -294,14 +311,4 @@ func textsOf(dir string, spec v1alpha1.AgentRunSpec) texts {
 		t.file[[2]string{from.ConfigMapKeyRef.Name, from.ConfigMapKeyRef.Key}] = "task"
 	}
 	return t
-}
-
-// withCause returns a context that ends with the cause when ctx ends.
-func withCause(ctx context.Context, cause error) (context.Context, context.CancelFunc) {
-	out, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() { cancel(cause) })
-	return out, func() {
-		stop()
-		cancel(nil)
-	}
 }

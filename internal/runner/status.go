@@ -147,11 +147,19 @@ func finalOf(end loop.End) v1alpha1.Final {
 	case end.Parked != nil:
 		out.Outcome, out.Reason, out.Message = v1alpha1.FinalParked, wakeReason(end.Parked.Reason), end.Parked.Message
 	default:
-		out.Outcome, out.Reason = v1alpha1.FinalInterrupted, v1alpha1.ReasonRunning
-		out.Message = "The runner was asked to stop and wrote down where it was."
+		stopped := interrupted()
+		out.Outcome, out.Reason, out.Message = stopped.Outcome, stopped.Reason, stopped.Message
 	}
 	out.Message = tools.HeadText([]byte(out.Message), maxMessage)
 	return out
+}
+
+// interrupted is the end of an epoch that was asked to stop.
+func interrupted() v1alpha1.Final {
+	return v1alpha1.Final{
+		Outcome: v1alpha1.FinalInterrupted, Reason: v1alpha1.ReasonRunning,
+		Message: "The runner was asked to stop; what it did so far is in the ledger.",
+	}
 }
 
 func outcomeOf(reason string) v1alpha1.FinalOutcome {
