@@ -42,6 +42,8 @@ type cluster struct {
 	writes int
 	// lost makes a write that happens look as if it did not: the answer is lost.
 	lost bool
+	// forbid is a kind that a quota forbids to create.
+	forbid string
 	// cachedRun and cachedPods are what the manager's cache shows.
 	cachedRun  *v1alpha1.AgentRun
 	cachedPods []corev1.Pod
@@ -327,6 +329,9 @@ func (m *manager) write(what string, do func() error) error {
 
 func (m *manager) Create(ctx context.Context, obj client.Object, opts ...client.CreateOption) error {
 	return m.write(fmt.Sprintf("create %T %s", obj, obj.GetName()), func() error {
+		if _, pod := obj.(*corev1.Pod); pod && m.cluster.forbid == "Pod" {
+			return errQuota
+		}
 		m.cluster.uids++
 		obj.SetUID(types.UID(fmt.Sprintf("uid-%d", m.cluster.uids)))
 		obj.SetCreationTimestamp(metav1.NewTime(m.cluster.clock.Now()))

@@ -77,6 +77,7 @@ func (r *Reconciler) createPod(ctx context.Context, f *facts, d *decision) error
 	err := r.createWithNeeds(ctx, f)
 	switch {
 	case err == nil:
+		d.podReady = condition{v1alpha1.ReasonPodStarting, ""}
 		return nil
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
 		d.podReady = condition{v1alpha1.ReasonPodCreateFailed, err.Error()}

@@ -98,7 +98,7 @@ func (h *history) disturb(pod *corev1.Pod) {
 	case h.nodeDown && dice < 20:
 		h.note("the node comes back without its pods")
 		h.nodeDown = false
-		h.node(func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionTrue })
+		changeNode(h.cluster, func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionTrue })
 		for _, p := range h.pods() {
 			if h.alive[p.UID] {
 				h.exit(p.Name, 1)
@@ -120,7 +120,7 @@ func (h *history) disturb(pod *corev1.Pod) {
 	case dice < 40:
 		h.note("the node of pod %s goes silent", pod.Name)
 		h.nodeDown = true
-		h.node(func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown })
+		changeNode(h.cluster, func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown })
 	case pod.DeletionTimestamp != nil:
 		if dice < 60 {
 			h.note("pod %s ends after SIGTERM", pod.Name)
@@ -141,13 +141,6 @@ func (h *history) disturb(pod *corev1.Pod) {
 		})
 		h.exit(pod.Name, 0)
 	}
-}
-
-func (h *history) node(change func(*corev1.Node)) {
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}
-	h.must(h.api.Get(h.t.Context(), clientKey(node), node))
-	change(node)
-	h.must(h.api.Update(h.t.Context(), node))
 }
 
 // check is what must hold at every moment.
@@ -187,7 +180,7 @@ func (h *history) finish() {
 	h.note("from here on all goes well")
 	if h.nodeDown {
 		h.nodeDown = false
-		h.node(func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionTrue })
+		changeNode(h.cluster, func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionTrue })
 	}
 	h.desire(v1alpha1.DesiredStateRunning)
 	for range 60 {
