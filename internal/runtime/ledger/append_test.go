@@ -106,7 +106,7 @@ func TestBatchIsOneWrite(t *testing.T) {
 		t.Errorf("notes:\n%s", diff)
 	}
 	for i, e := range entries {
-		if e.Seq != positions[i].Seq || e.Offset != positions[i].Offset || e.Segment != positions[i].Segment {
+		if !e.At.Equal(positions[i].At) || e.Seq != positions[i].Seq || e.Offset != positions[i].Offset || e.Segment != positions[i].Segment {
 			t.Errorf("record %d was announced at %+v and read at %+v", i, positions[i], e)
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -19,6 +21,7 @@ type life struct {
 	acknowledged int
 	head         ledger.Head
 	blobs        []ledger.BlobRef
+	saved        []ledger.TornTail
 	// written is the highest note that was written at all.
 	written int
 }
@@ -29,10 +32,23 @@ func (w *life) run(disk ledger.FS, epoch uint64, count int) error {
 	if w.head.Seq > 0 {
 		opts.PinnedHead = &w.head
 	}
-	l, _, err := ledger.Open(opts)
+	l, found, err := ledger.Open(opts)
 	if err != nil {
 		return err
 	}
+	// What Open reports is acknowledged by it.
+	w.head = l.Head()
+	w.saved = append(w.saved, found.Torn...)
+	w.written = 0
+	for e, err := range ledger.Replay(disk, opts.Dir) {
+		if err != nil {
+			return err
+		}
+		if e.Type == "note" {
+			w.written++
+		}
+	}
+	w.acknowledged = w.written
 	for range count {
 		n := w.written + 1
 		if n%3 == 0 {
@@ -82,6 +98,11 @@ func (w *life) check(t *testing.T, disk *faultfs.Memory, epoch uint64, where str
 	for _, ref := range w.blobs {
 		if _, err := l.Blob(ref); err != nil {
 			t.Fatalf("%s: %v", where, err)
+		}
+	}
+	for _, torn := range w.saved {
+		if size, err := disk.Stat("/volume/runs/a/" + torn.Saved); err != nil || size != torn.Size {
+			t.Fatalf("%s: the saved tail %s has %d bytes, %v", where, torn.Saved, size, err)
 		}
 	}
 	next := len(got) + 1
@@ -172,22 +193,87 @@ func TestManyPowerLossesInOneRun(t *testing.T) {
 				t.Fatalf("seed %d, epoch %d: %d notes are left of %d acknowledged", seed, epoch, len(got), w.acknowledged)
 			}
 			w.check(t, disk.Crash(faultfs.Strict, nil), uint64(epoch+1), fmt.Sprintf("seed %d, epoch %d", seed, epoch))
-			w.written = repaired(t, disk)
 		}
 	}
 }
 
-// repaired returns the highest note that an Open would find.
-func repaired(t *testing.T, disk *faultfs.Memory) int {
-	t.Helper()
-	copied := disk.Crash(faultfs.Strict, nil)
-	opts := options(copied, "/volume/runs/a", 1000)
-	l, _, err := ledger.Open(opts)
+// A process dies at each operation, while the power stays on, in the midst of a
+// repair too. The next one takes over what is in memory, and may rely on nothing that
+// it did not make durable itself: then the power goes.
+func TestProcessDeathAtEveryOperationAndThenPowerLoss(t *testing.T) {
+	for at := 1; ; at++ {
+		disk := volume(t)
+		w := life{}
+		half := handmade(1, 1, 1, "0000000000000000", "note", false, `{"n":1}`)[:50]
+		for _, dir := range []string{"/volume/runs", "/volume/runs/a"} {
+			if err := disk.Mkdir(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			for _, parent := range []string{"/volume", "/volume/runs"} {
+				if err := disk.SyncDir(parent); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		f, err := disk.OpenFile("/volume/runs/a/ledger.jsonl", os.O_CREATE|os.O_WRONLY, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.Write([]byte(half)); err != nil {
+			t.Fatal(err)
+		}
+		disk.CrashAt(disk.Ops() + at)
+		done := w.run(disk, 1, 9) == nil
+		disk.Restart()
+		if err := w.run(disk, 2, 9); err != nil {
+			t.Fatalf("operation %d: the second process: %v", at, err)
+		}
+		w.check(t, disk.Crash(faultfs.Strict, nil), 3, fmt.Sprintf("operation %d", at))
+		if done {
+			break
+		}
+	}
+}
+
+// A process dies between the rename of a blob and the sync of its directory. The
+// next one finds the blob there, and must not name it before its name is durable.
+func TestBlobFoundFromAnEarlierProcessIsMadeDurable(t *testing.T) {
+	disk := volume(t)
+	deadly := faultfs.Inject(disk, func(op faultfs.Op) faultfs.Fault {
+		if op.Kind == faultfs.SyncDir && strings.HasSuffix(op.Path, "blobs") {
+			return faultfs.Fault{Err: faultfs.ErrCrashed}
+		}
+		return faultfs.Fault{}
+	})
+	l, _ := open(t, options(deadly, "/volume/runs/a", 1))
+	if _, err := l.PutBlob([]byte("x")); !errors.Is(err, faultfs.ErrCrashed) {
+		t.Fatalf("storing the blob: %v, want a crash", err)
+	}
+	disk.Restart()
+	l, _ = open(t, options(disk, "/volume/runs/a", 2))
+	ref, err := l.PutBlob([]byte("x"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	closeLedger(t, l)
-	return len(notes(t, replay(t, copied, "/volume/runs/a")))
+	if _, err := ledger.ReadBlob(disk.Crash(faultfs.Strict, nil), "/volume/runs/a", ref); err != nil {
+		t.Errorf("after a power loss: %v", err)
+	}
+}
+
+// The second process is told of records that only memory holds, and the power goes
+// right after.
+func TestWhatOpenReportsIsDurable(t *testing.T) {
+	disk := volume(t)
+	l, _ := open(t, options(disk, "/volume/runs/a", 1))
+	appendNotes(t, l, 1, 3)
+	disk.Restart()
+	l, found := open(t, options(disk, "/volume/runs/a", 2))
+	if found.Records != 3 || l.Head() != found.Head {
+		t.Errorf("found %+v with the head %v", found, l.Head())
+	}
+	if got := len(replay(t, disk.Crash(faultfs.Strict, nil), "/volume/runs/a")); got != 3 {
+		t.Errorf("after the power loss there are %d records, want 3", got)
+	}
 }
 
 // A file system that writes blocks in any order may leave a hole before an intact

@@ -133,6 +133,53 @@ func TestStaleWriterFailsItsBarrierAndItsRecordsAreIgnored(t *testing.T) {
 	}
 }
 
+// Nothing but the epoch file tells of a successor that has not written yet.
+func TestSuccessorThatHasNotWrittenYetFencesToo(t *testing.T) {
+	disk := faultfs.NewMemory().WithoutLocks()
+	opts := options(disk, "/runs/a", 1)
+	opts.PodUID = ""
+	stale, _ := open(t, opts)
+	appendNotes(t, stale, 1, 1)
+	syncLedger(t, stale)
+	opts.Epoch = 2
+	open(t, opts)
+	var fenced *ledger.FencedError
+	if err := stale.Sync(); !errors.As(err, &fenced) || fenced.Epoch != 2 {
+		t.Errorf("the stale writer's barrier: %v, want to be fenced by epoch 2", err)
+	}
+}
+
+// The stale writer appends at the very moment of the takeover: after the successor
+// has read the ledger, before it has written the epoch file. Its record is then part
+// of the history, or its barrier fails; never is an acknowledged record overwritten.
+func TestRecordWrittenDuringTheTakeoverIsKept(t *testing.T) {
+	disk := faultfs.NewMemory().WithoutLocks()
+	stale, _ := open(t, options(disk, "/runs/a", 1))
+	appendNotes(t, stale, 1, 2)
+	syncLedger(t, stale)
+	raced := false
+	fsys := faultfs.Inject(disk, func(op faultfs.Op) faultfs.Fault {
+		if op.Kind == faultfs.Rename && strings.HasSuffix(op.Path, "EPOCH") && !raced {
+			raced = true
+			appendNotes(t, stale, 3, 3)
+			syncLedger(t, stale)
+		}
+		return faultfs.Fault{}
+	})
+	successor, found := open(t, options(fsys, "/runs/a", 2))
+	if !raced || found.Records != 3 || found.Head.Seq != 3 {
+		t.Errorf("the successor found %+v, want the acknowledged record 3", found)
+	}
+	appendNotes(t, successor, 4, 4)
+	syncLedger(t, successor)
+	if err := stale.Sync(); !errors.Is(err, ledger.ErrFenced) {
+		t.Errorf("the stale writer's barrier: %v, want ErrFenced", err)
+	}
+	if diff := cmp.Diff(upTo(4), notes(t, replay(t, disk, "/runs/a"))); diff != "" {
+		t.Errorf("history:\n%s", diff)
+	}
+}
+
 // A record with a number that was given already, written by an older epoch.
 func TestDuplicateNumberOfAnOlderEpochIsIgnoredAndReported(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), runUID)

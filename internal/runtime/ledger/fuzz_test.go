@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"belay.dev/belay/internal/runtime/ledger"
 	"belay.dev/belay/internal/runtime/ledger/faultfs"
@@ -131,6 +133,44 @@ func FuzzAppend(f *testing.F) {
 		}
 		if string(got.Text) != text {
 			t.Fatalf("wrote %q, read %q", text, got.Text)
+		}
+	})
+}
+
+// FuzzRedact hides a secret in every place of a payload and looks for it afterwards.
+func FuzzRedact(f *testing.F) {
+	f.Add("s3cret-key", "before ", " after")
+	f.Add(`quote"d\`, "\xff", "\n")
+	f.Add("<&>\u2028", "", "{")
+	f.Fuzz(func(t *testing.T, secret, before, after string) {
+		const mask = "[redacted]"
+		if len(secret) < 6 || !utf8.ValidString(secret) || strings.Contains(`{"runUID":"`+runUID+`","text":"base64`+mask, secret) {
+			return // part of the format
+		}
+		text := before + secret + after
+		hidden := strings.ReplaceAll(text, secret, mask)
+		if strings.Contains(hidden, secret) {
+			return // masking forms the secret anew
+		}
+		disk := faultfs.NewMemory()
+		opts := options(disk, faultDir, 1)
+		opts.Redact = func(b []byte) []byte { return bytes.ReplaceAll(b, []byte(secret), []byte(mask)) }
+		l, _ := open(t, opts)
+		payload := struct {
+			RunUID string      `json:"runUID"`
+			Text   ledger.Text `json:"text"`
+		}{runUID, ledger.Text(text)}
+		if _, err := l.Append("note", false, payload); err != nil {
+			// The raw pass may break the JSON; then nothing is written.
+			return
+		}
+		closeLedger(t, l)
+		entries := replay(t, disk, faultDir)
+		if err := json.Unmarshal(entries[0].Data, &payload); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(payload.Text), secret) {
+			t.Fatalf("the secret %q is in %s", secret, entries[0].Data)
 		}
 	})
 }

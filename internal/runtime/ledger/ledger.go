@@ -290,7 +290,7 @@ func (l *Ledger) readEpoch() (owner, error) {
 
 // rotate starts a new segment. The old one is durable before the new one exists, so
 // that only the last segment can have a torn tail. If there is no room for the new
-// one, the old one stays the last.
+// one's first record, nothing has happened.
 func (l *Ledger) rotate() error {
 	if err := l.barrier(); err != nil {
 		return err
@@ -304,11 +304,9 @@ func (l *Ledger) rotate() error {
 	l.file, l.segment, l.offset = file, l.segment+1, 0
 	if err := l.writeSegmentStart(); err != nil {
 		l.file, l.segment, l.offset = old, l.segment-1, oldOffset
-		undo := errors.Join(file.Close(), removeIfPresent(l.fsys, path), syncDir(l.fsys, l.dir, &l.counts))
-		if undo != nil {
-			return l.poison(fmt.Errorf("%w; removing the new segment also failed: %w", err, undo))
-		}
-		return err
+		// The new segment stays behind empty, as after a crash at this place; the
+		// next append tries again.
+		return errors.Join(err, file.Close())
 	}
 	err = l.sealSegmentStart()
 	if closeErr := old.Close(); err == nil && closeErr != nil {

@@ -115,8 +115,14 @@ func (l *Ledger) open(found *Recovered) error {
 	}
 	// A writer that the lock did not keep away may have appended since; from now
 	// on it fails its barriers.
-	if s, err = l.survey(); err != nil {
+	changed, err := s.changed()
+	if err != nil {
 		return err
+	}
+	if changed {
+		if s, err = l.survey(); err != nil {
+			return err
+		}
 	}
 	found.Fresh = s.walker.chain.seq == 0
 	found.Head = s.walker.chain.head()
@@ -203,6 +209,23 @@ func (l *Ledger) survey() (*survey, error) {
 		return nil, err
 	}
 	return s, l.claimEpoch(current, w.chain.epoch)
+}
+
+// changed reports whether the segments have grown since they were surveyed.
+func (s *survey) changed() (bool, error) {
+	w := s.walker
+	newest, err := lastSegment(w.fsys, w.dir)
+	if err != nil {
+		return false, err
+	}
+	size, err := w.fsys.Stat(w.path())
+	if errors.Is(err, fs.ErrNotExist) {
+		return newest != 0, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("reading the size of ledger segment %s: %w", w.path(), err)
+	}
+	return newest != w.segment || size != w.offset+w.tail.size, nil
 }
 
 // judge looks into the few records that Open has to understand.

@@ -62,6 +62,15 @@ func (m *Memory) CrashAt(n int) {
 	m.crashAt = n
 }
 
+// Restart ends the simulated process but keeps the power on: what was written stays
+// written, synced or not, and all locks are free.
+func (m *Memory) Restart() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.crashAt = 0
+	clear(m.held)
+}
+
 // Ops returns the number of changing operations so far.
 func (m *Memory) Ops() int {
 	m.mu.Lock()
