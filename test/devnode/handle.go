@@ -1,10 +1,12 @@
 package devnode
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,22 +19,6 @@ import (
 // handle takes one event in.
 func (w *worker) handle(ctx context.Context, e any) {
 	switch e := e.(type) {
-	case changed:
-		w.pod = e.pod
-		w.noticeDeletion()
-		if terminal(&w.pod.Status) && !terminal(&w.status) {
-			// Somebody else declared the pod ended, for instance the pod garbage
-			// collector.
-			w.facts.Stopping = true
-			w.beginStop(w.grace())
-		}
-	case vanished:
-		w.isGone = true
-		w.facts.Stopping = true
-		w.beginStop(0)
-		for _, l := range w.lives {
-			l.process.Kill()
-		}
 	case evicted:
 		w.fail(ReasonEvicted, e.message)
 		w.facts.Disrupted = true
@@ -64,6 +50,75 @@ func (w *worker) handle(ctx context.Context, e any) {
 		w.endedContainer(e.name)
 	case probed:
 		w.onProbe(e)
+	}
+}
+
+// mailbox takes the newest version of a pod from the API server. Leaving one
+// never blocks: the watch serves every pod of the node.
+type mailbox struct {
+	arrived chan struct{}
+
+	mu     sync.Mutex
+	pod    *corev1.Pod
+	gone   bool
+	closed bool
+}
+
+// put leaves a version, or the news that the pod is gone. It reports false when
+// nobody will read it.
+func (m *mailbox) put(pod *corev1.Pod, gone bool) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return false
+	}
+	m.pod, m.gone = pod, m.gone || gone
+	select {
+	case m.arrived <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+func (m *mailbox) take() (*corev1.Pod, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	pod := m.pod
+	m.pod = nil
+	return pod, m.gone
+}
+
+// close takes what is left and refuses more.
+func (m *mailbox) close() (*corev1.Pod, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed = true
+	return m.pod, m.gone
+}
+
+// readMail takes notice of what the API server says about the pod.
+func (w *worker) readMail() {
+	pod, gone := w.mail.take()
+	if pod != nil {
+		w.pod = pod
+		w.noticeDeletion()
+		if terminal(&w.pod.Status) && !terminal(&w.status) {
+			// Somebody else declared the pod ended, for instance the pod garbage
+			// collector. Their word on how stands.
+			w.facts.Stopping = true
+			if w.pod.Status.Phase == corev1.PodFailed && w.facts.Reason == "" {
+				w.facts.Reason, w.facts.Message = cmp.Or(w.pod.Status.Reason, "Terminated"), w.pod.Status.Message
+			}
+			w.beginStop(w.grace())
+		}
+	}
+	if gone && !w.isGone {
+		w.isGone = true
+		w.facts.Stopping = true
+		w.beginStop(0)
+		for _, l := range w.lives {
+			l.process.Kill()
+		}
 	}
 }
 

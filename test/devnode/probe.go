@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"belay.dev/belay/test/devnode/container"
+	"belay.dev/belay/test/devnode/lifecycle"
 )
 
 type probeKind int
@@ -63,63 +64,32 @@ func (w *worker) runProbe(ctx context.Context, spec *corev1.Container, process *
 	if !w.sleep(ctx, time.Duration(p.InitialDelaySeconds)*time.Second) {
 		return false
 	}
-	var counter verdict
+	var verdict lifecycle.Verdict
 	for {
 		err := w.probeOnce(ctx, spec, process, p)
 		if ctx.Err() != nil {
 			return false
 		}
-		if counter.count(err == nil, w.now(), period, p) {
+		if verdict.Count(err == nil, w.now(), period, p) {
 			message := ""
 			if err != nil {
 				message = err.Error()
 			}
-			if !w.send(probed{name: spec.Name, process: process, kind: kind, ok: counter.ok, message: message}) {
+			if !w.send(probed{name: spec.Name, process: process, kind: kind, ok: verdict.OK, message: message}) {
 				return false
 			}
-			if kind == startupProbe || kind == livenessProbe && !counter.ok {
-				return counter.ok
+			if kind == startupProbe || kind == livenessProbe && !verdict.OK {
+				return verdict.OK
 			}
 		}
 		wait := period
-		if kind != livenessProbe && !counter.ok {
+		if kind != livenessProbe && !verdict.OK {
 			wait = min(wait, eagerly)
 		}
 		if !w.sleep(ctx, wait) {
 			return false
 		}
 	}
-}
-
-// verdict counts the results of a probe.
-type verdict struct {
-	known, ok bool
-	good, bad int32
-	counted   time.Time // when the last failure was counted
-}
-
-// count takes a result and reports whether the verdict turned.
-func (v *verdict) count(ok bool, now time.Time, period time.Duration, p *corev1.Probe) bool {
-	before := *v
-	switch {
-	case ok:
-		v.good, v.bad = v.good+1, 0
-	case now.Sub(v.counted) >= period:
-		v.good, v.bad, v.counted = 0, v.bad+1, now
-	default:
-		v.good = 0
-	}
-	if v.good >= max(1, p.SuccessThreshold) {
-		v.known, v.ok = true, true
-	}
-	failures := p.FailureThreshold
-	if failures == 0 {
-		failures = 3
-	}
-	if v.bad >= failures {
-		v.known, v.ok = true, false
-	}
-	return v.known != before.known || v.ok != before.ok
 }
 
 func seconds(n, unset int32) time.Duration {

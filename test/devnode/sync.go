@@ -71,7 +71,7 @@ func (n *Node) seen(life context.Context, pod *corev1.Pod) {
 		return
 	}
 	w, known := n.workers[pod.UID]
-	if known && w.send(changed{pod: pod}) {
+	if known && w.mail.put(pod, false) {
 		return
 	}
 	if known || terminal(&pod.Status) {
@@ -91,7 +91,7 @@ func (n *Node) gone(pod *corev1.Pod) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if w, ok := n.workers[pod.UID]; ok {
-		w.send(vanished{})
+		w.mail.put(pod, true)
 		delete(n.workers, pod.UID)
 	}
 }

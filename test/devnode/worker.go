@@ -33,8 +33,6 @@ const (
 
 // What happens to a pod, beside time passing.
 type (
-	changed       struct{ pod *corev1.Pod }
-	vanished      struct{}
 	evicted       struct{ message string }
 	killRequested struct {
 		container string // empty is all
@@ -93,6 +91,7 @@ type worker struct {
 	stopAt     time.Time                // when the pod's grace ends; zero: it is not ending
 	isGone     bool
 
+	mail      mailbox
 	publisher *publisher
 	logs      logIndex
 	helpers   sync.WaitGroup
@@ -105,6 +104,7 @@ func newWorker(n *Node, pod *corev1.Pod) *worker {
 		facts:  lifecycle.Facts{Containers: map[string]*lifecycle.Container{}},
 		status: *pod.Status.DeepCopy(),
 		lives:  map[string]*live{}, waits: map[string]time.Duration{}, killStarts: map[string]bool{},
+		mail:      mailbox{arrived: make(chan struct{}, 1)},
 		publisher: newPublisher(n, pod),
 	}
 	for _, name := range lifecycle.Names(&pod.Spec) {
@@ -161,6 +161,8 @@ func (w *worker) run(life context.Context) {
 		}
 		timer, stop := w.timer(decision)
 		select {
+		case <-w.mail.arrived:
+			w.readMail()
 		case e := <-w.events:
 			w.handle(ctx, e)
 		case <-timer:
@@ -294,7 +296,7 @@ const minGrace = 2 * time.Second
 func (w *worker) stopContainer(l *live, at time.Time) {
 	l.stopProbes()
 	now := w.now()
-	if w.pod.DeletionTimestamp != nil && w.deletionGrace() == 0 {
+	if w.isGone || w.pod.DeletionTimestamp != nil && w.deletionGrace() == 0 {
 		l.killAt = now
 		l.process.Kill()
 		return
@@ -407,6 +409,9 @@ func (w *worker) finish(ctx context.Context) {
 	}
 	w.publisher.flush(ctx)
 	w.release()
+	if pod, _ := w.mail.close(); pod != nil {
+		w.pod = pod
+	}
 	if w.pod.DeletionTimestamp != nil {
 		w.node.deletePod(ctx, w.pod)
 	}

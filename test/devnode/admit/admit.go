@@ -100,8 +100,8 @@ func (c *checker) container(k *corev1.Container) {
 		c.refuse(p.HostPort != 0 && p.HostPort != p.ContainerPort, "%s: hostPort %d differs from containerPort %d; pods share the host's network",
 			where, p.HostPort, p.ContainerPort)
 	}
-	for name, probe := range map[string]*corev1.Probe{"livenessProbe": k.LivenessProbe, "readinessProbe": k.ReadinessProbe, "startupProbe": k.StartupProbe} {
-		c.refuse(probe != nil && probe.GRPC != nil, "%s: %s: grpc", where, name)
+	for _, probe := range []*corev1.Probe{k.StartupProbe, k.ReadinessProbe, k.LivenessProbe} {
+		c.refuse(probe != nil && probe.GRPC != nil, "%s: grpc probe", where)
 	}
 	for _, e := range k.Env {
 		c.refuse(e.ValueFrom != nil && e.ValueFrom.FileKeyRef != nil, "%s: environment variable %s: fileKeyRef", where, e.Name)
