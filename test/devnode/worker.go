@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -90,6 +91,7 @@ type worker struct {
 	killStarts map[string]bool          // starts under way that a kill came too early for
 	stopAt     time.Time                // when the pod's grace ends; zero: it is not ending
 	isGone     bool
+	ended      atomic.Bool // nothing runs any more; read by others
 
 	mail      mailbox
 	publisher *publisher
@@ -123,14 +125,8 @@ func (w *worker) send(e any) bool {
 	}
 }
 
-func (w *worker) over() bool {
-	select {
-	case <-w.done:
-		return true
-	default:
-		return false
-	}
-}
+// over says that nothing of the pod runs any more.
+func (w *worker) over() bool { return w.ended.Load() }
 
 func (w *worker) now() time.Time { return w.node.cfg.Clock.Now() }
 
@@ -140,6 +136,7 @@ func (w *worker) run(life context.Context) {
 	ctx, cancel := context.WithCancel(life)
 	defer func() {
 		cancel()
+		w.ended.Store(true)
 		close(w.done)
 		w.helpers.Wait()
 		w.release()
@@ -152,10 +149,17 @@ func (w *worker) run(life context.Context) {
 	for {
 		decision := lifecycle.Decide(&w.pod.Spec, w.facts, w.now())
 		w.act(ctx, decision)
+		over := decision.Done && len(w.lives) == 0
+		if over {
+			// Before the end is known: the next pod may come at once for the
+			// volumes and ports.
+			w.ended.Store(true)
+			w.release()
+		}
 		if !w.isGone {
 			w.publish()
 		}
-		if decision.Done && len(w.lives) == 0 {
+		if over {
 			w.finish(ctx)
 			return
 		}
@@ -408,7 +412,6 @@ func (w *worker) finish(ctx context.Context) {
 		return
 	}
 	w.publisher.flush(ctx)
-	w.release()
 	if pod, _ := w.mail.close(); pod != nil {
 		w.pod = pod
 	}

@@ -246,3 +246,17 @@ func TestWhatAMountCannotHideIsRefused(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestARootContainerCannotReachTheHost(t *testing.T) {
+	spec := shell(t, `exec 2>/dev/null
+mount -t tmpfs x /tmp && echo mounted
+mknod /tmp/disk b 254 0 && echo device
+echo x > /proc/sys/kernel/core_pattern && echo sysctl
+test -e /proc/1/root/work && echo host
+cat /etc/shadow && echo shadow
+ls -A /dev | tr '\n' ' '`)
+	spec.UID, spec.GID, spec.NoNewPrivileges, spec.Capabilities = 0, 0, false, DefaultCapabilities
+	if _, out := run(t, spec); out != "fd full null random shm stderr stdin stdout tty urandom zero " {
+		t.Errorf("got %q", out)
+	}
+}
