@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"syscall"
 	"time"
 
@@ -141,6 +140,10 @@ func (c *Cluster) startNode(ctx context.Context) error {
 			return fmt.Errorf("lay out the image (did \"make build\" run?): %w", err)
 		}
 	}
+	goRoot, err := goRoot()
+	if err != nil {
+		return err
+	}
 	logs, err := c.Rig.KubeletTLS("devnode")
 	if err != nil {
 		return err
@@ -153,16 +156,25 @@ func (c *Cluster) startNode(ctx context.Context) error {
 		API: c.Rig.Config(), Dir: filepath.Join(c.options.Dir, "node"), LogServer: logs,
 		Images: map[string]devnode.Image{
 			Image:          {Root: image, Entrypoint: []string{"/usr/local/bin/manager"}, User: 65532, Group: 65532},
-			WorkspaceImage: {Host: true, User: 65533, Group: 65533, Expose: []string{runtime.GOROOT()}, Env: []string{"PATH=" + hostPath()}},
+			WorkspaceImage: {Host: true, User: 65533, Group: 65533, Expose: []string{goRoot}, Env: []string{
+				"PATH=" + filepath.Join(goRoot, "bin") + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+			}},
 		},
 		Log: slog.New(slog.NewTextHandler(out, nil)),
 	})
 	return err
 }
 
-// hostPath is where the workspace image finds Go first, wherever this machine has it.
-func hostPath() string {
-	return filepath.Join(runtime.GOROOT(), "bin") + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+// goRoot is the Go installation of this machine: workspaces find it first in their PATH.
+func goRoot() (string, error) {
+	program, err := exec.LookPath("go")
+	if err == nil {
+		program, err = filepath.EvalSymlinks(program)
+	}
+	if err != nil {
+		return "", fmt.Errorf("find the Go toolchain for workspaces: %w", err)
+	}
+	return filepath.Dir(filepath.Dir(program)), nil
 }
 
 func copyProgram(from, to string) error {

@@ -61,9 +61,11 @@ func demo(ctx context.Context) (err error) {
 		if stopped := c.Stop(); err == nil {
 			err = stopped
 		}
-		if err == nil {
-			err = os.RemoveAll(dir)
+		if err != nil {
+			err = fmt.Errorf("%w (logs and volumes are kept in %s)", err, dir)
+			return
 		}
+		err = os.RemoveAll(dir)
 	}()
 	if err != nil {
 		return err
