@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -252,7 +251,7 @@ func TestSecretsAreRedactedInEveryForm(t *testing.T) {
 	payload := map[string]any{
 		"runUID": runUID, "plain": "key " + secret + "\n", "binary": ledger.Text("\xff" + secret + "\xff"),
 		"nested": []any{map[string]string{secret: "as a key"}},
-		"raw":    json.RawMessage(fmt.Sprintf(`{"a":"s3\u0022cr\\et\u003c","base64":"not base64"}`)),
+		"raw":    json.RawMessage(`{"a":"s3\u0022cr\\et\u003c","base64":"not base64"}`),
 	}
 	if _, err := l.Append("note", false, payload); err != nil {
 		t.Fatal(err)

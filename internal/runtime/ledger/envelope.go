@@ -109,17 +109,9 @@ func checkCRC(line []byte) error {
 	return nil
 }
 
-// parseLine checks and splits one line without its newline. An intact line of a
-// newer version gives an error that wraps ErrNewerVersion. The header points into line.
-func parseLine(line []byte) (header, error) {
-	if err := checkCRC(line); err != nil {
-		return header{}, err
-	}
-	return parseHeader(line[:len(line)-crcLen])
-}
-
 // parseHeader splits the part of a line before the crc member. It accepts exactly
-// the bytes that appendLine produces.
+// the bytes that appendLine produces. A newer version gives an error that wraps
+// ErrNewerVersion. The header points into body.
 func parseHeader(body []byte) (header, error) {
 	var h header
 	p := parser{rest: body}

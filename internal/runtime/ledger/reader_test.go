@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"io/fs"
+	"iter"
 	"strings"
 	"testing"
 	"time"
@@ -117,11 +118,13 @@ func TestFollowEndsWhenItsTickerIsClosedOrItsReaderStops(t *testing.T) {
 	if count != 3 {
 		t.Errorf("followed %d records, want 3", count)
 	}
-	for range ledger.Follow(t.Context(), disk, faultDir, nil) {
-		break
-	}
-	for range ledger.Replay(disk, faultDir) {
-		break
+	for _, read := range []iter.Seq2[ledger.Entry, error]{ledger.Follow(t.Context(), disk, faultDir, nil), ledger.Replay(disk, faultDir)} {
+		for e, err := range read {
+			if e.Seq != 1 || err != nil {
+				t.Errorf("read record %d, %v", e.Seq, err)
+			}
+			break
+		}
 	}
 }
 

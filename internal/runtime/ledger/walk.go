@@ -123,7 +123,7 @@ func (w *walker) readRecords(f File) (doubtful bool, err error) {
 		if err != nil {
 			return false, fmt.Errorf("reading ledger segment %s at offset %d: %w", w.path(), w.offset, err)
 		}
-		if !l.whole || checkCRC(l.bytes) != nil {
+		if intact := l.whole && checkCRC(l.bytes) == nil; !intact {
 			return true, nil
 		}
 		if err := w.take(l.bytes); err != nil {
@@ -172,7 +172,9 @@ func (w *walker) examineTail(f File) (again bool, err error) {
 		return size == w.offset, w.sizeError(size)
 	}
 	start := make([]byte, min(size-w.offset, MaxRecordBytes))
-	if _, err := f.ReadAt(start, w.offset); err != nil {
+	if _, err := f.ReadAt(start, w.offset); errors.Is(err, io.EOF) {
+		return true, nil // a new epoch has just cut the tail off
+	} else if err != nil {
 		return false, fmt.Errorf("reading ledger segment %s at offset %d: %w", w.path(), w.offset, err)
 	}
 	junk, search := w.offset, w.offset
@@ -194,6 +196,9 @@ func (w *walker) examineTail(f File) (again bool, err error) {
 		return false, w.corrupt(w.offset, "the first line is complete but is no intact record", adviceReport)
 	}
 	later, found, err := findLaterRecord(f, search, size, w.chain)
+	if errors.Is(err, io.EOF) && !w.keepUnterminated {
+		return true, nil
+	}
 	if err != nil {
 		return false, fmt.Errorf("reading ledger segment %s: %w", w.path(), err)
 	}
@@ -257,7 +262,7 @@ func findLaterRecord(f io.ReaderAt, from, to int64, c chain) (offset int64, foun
 	window := make([]byte, min(to-from, 2*MaxRecordBytes))
 	for from < to {
 		n, err := f.ReadAt(window[:min(to-from, int64(len(window)))], from)
-		if err != nil && !(errors.Is(err, io.EOF) && n > 0) {
+		if err != nil {
 			return 0, false, fmt.Errorf("reading at offset %d: %w", from, err)
 		}
 		b := window[:n]
