@@ -155,7 +155,7 @@ func (c *Cluster) startNode(ctx context.Context) error {
 	c.Node, err = devnode.Start(ctx, devnode.Config{
 		API: c.Rig.Config(), Dir: filepath.Join(c.options.Dir, "node"), LogServer: logs,
 		Images: map[string]devnode.Image{
-			Image:          {Root: image, Entrypoint: []string{"/usr/local/bin/manager"}, User: 65532, Group: 65532},
+			Image: {Root: image, Entrypoint: []string{"/usr/local/bin/manager"}, User: 65532, Group: 65532},
 			WorkspaceImage: {Host: true, User: 65533, Group: 65533, Expose: []string{goRoot}, Env: []string{
 				"PATH=" + filepath.Join(goRoot, "bin") + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 			}},
