@@ -137,7 +137,7 @@ func endingOf(report *v1alpha1.Final) *ending {
 		e.outcome, e.reason = v1alpha1.OutcomeProduced, v1alpha1.ReasonCompleted
 	case v1alpha1.FinalUnknown:
 		e.outcome, e.reason = v1alpha1.OutcomeUnknown, v1alpha1.ReasonOutcomeUnknown
-	default:
+	case v1alpha1.FinalFailed, v1alpha1.FinalParked, v1alpha1.FinalSuspended, v1alpha1.FinalInterrupted, v1alpha1.FinalFenced:
 		e.outcome = v1alpha1.OutcomeFailed
 		if !isFailureReason(e.reason) {
 			e.reason = v1alpha1.ReasonOutcomeUnknown
@@ -184,10 +184,11 @@ func backoff(records []v1alpha1.EpochRecord) time.Duration {
 	if len(records) == 0 {
 		return 0
 	}
-	switch last := records[len(records)-1]; last.End {
-	case v1alpha1.EpochParked:
+	last := records[len(records)-1]
+	if last.End == v1alpha1.EpochParked {
 		return parkedWait
-	case v1alpha1.EpochSuspended:
+	}
+	if last.End == v1alpha1.EpochSuspended {
 		return suspendedWait
 	}
 	fruitless := 0
