@@ -2,10 +2,12 @@ package devnode
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -76,11 +78,11 @@ func (n *Node) serveLogs() (int32, error) {
 		ErrorLog:          nil,
 	}
 	n.goes(func() {
-		if err := n.logs.ServeTLS(listener, "", ""); err != nil && err != http.ErrServerClosed {
+		if err := n.logs.ServeTLS(listener, "", ""); err != nil && !errors.Is(err, http.ErrServerClosed) {
 			n.cfg.Log.Error("serve logs", "error", err)
 		}
 	})
-	return int32(listener.Addr().(*net.TCPAddr).Port), nil
+	return portOf(listener.Addr())
 }
 
 func (n *Node) listPods(context.Context) ([]*corev1.Pod, error) {
@@ -137,3 +139,15 @@ func (n *Node) logsOf(namespace, name string) *worker {
 
 // trimID is the name of a container's directory of files.
 func trimID(id string) string { return strings.TrimPrefix(id, idScheme) }
+
+func portOf(a net.Addr) (int32, error) {
+	_, port, err := net.SplitHostPort(a.String())
+	if err != nil {
+		return 0, fmt.Errorf("the log server's address: %w", err)
+	}
+	n, err := strconv.ParseInt(port, 10, 32)
+	if err != nil {
+		return 0, fmt.Errorf("the log server's address: %w", err)
+	}
+	return int32(n), nil
+}

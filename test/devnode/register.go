@@ -102,7 +102,7 @@ func (n *Node) selfCheck() error {
 	if err := os.MkdirAll(root, 0o755); err != nil {
 		return fmt.Errorf("devnode: self check: %w", err)
 	}
-	defer os.RemoveAll(root)
+	defer func() { _ = os.RemoveAll(root) }()
 	var out bytes.Buffer
 	p, err := container.Start(container.Spec{
 		Hostname: "self-check", Root: root, Files: container.HostFiles(), Args: []string{"true"},

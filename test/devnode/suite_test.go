@@ -17,6 +17,8 @@ import (
 
 	"belay.dev/belay/test/devnode"
 	"belay.dev/belay/test/rig"
+
+	"belay.dev/belay/test/poll"
 )
 
 // One control plane and one node serve all tests; each test has a namespace.
@@ -96,17 +98,7 @@ func namespace(t *testing.T) string {
 // eventually polls until ok returns nil.
 func eventually(t *testing.T, what string, ok func() error) {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for {
-		err := ok()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("not within 30 s: %s: %v", what, err)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	poll.Until(t, 30*time.Second, what, ok)
 }
 
 // sh is a container that runs a script in the host image.

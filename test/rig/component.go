@@ -37,7 +37,7 @@ func startComponent(binary, dir string, args ...string) (*component, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the log of %s: %w", name, err)
 	}
-	defer log.Close()
+	defer func() { _ = log.Close() }() // the component has it open by then
 	c.cmd = exec.Command(binary, args...)
 	c.cmd.Dir = dir
 	c.cmd.Stdout, c.cmd.Stderr = log, log
@@ -60,7 +60,7 @@ func (c *component) exited() error {
 	if bytes.Contains(tail, []byte("address already in use")) {
 		return fmt.Errorf("%s: %w", c.name, errPortTaken)
 	}
-	return fmt.Errorf("%s ended (%v); the end of its log %s:\n%s", c.name, c.err, c.logPath, tail)
+	return fmt.Errorf("%s ended (%w); the end of its log %s:\n%s", c.name, c.err, c.logPath, tail)
 }
 
 func (c *component) logTail() []byte {

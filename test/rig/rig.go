@@ -21,6 +21,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -304,13 +305,19 @@ func (r *Rig) probe(port int, path string, as keyPair) func(context.Context) err
 func freePorts() (ports, error) {
 	var p ports
 	for _, to := range []*int{&p.etcd, &p.etcdPeer, &p.apiserver, &p.manager, &p.scheduler} {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 		if err != nil {
 			return p, fmt.Errorf("choose a port: %w", err)
 		}
 		// All stay taken until all are chosen.
-		defer l.Close()
-		*to = l.Addr().(*net.TCPAddr).Port
+		defer func() { _ = l.Close() }()
+		_, port, err := net.SplitHostPort(l.Addr().String())
+		if err == nil {
+			*to, err = strconv.Atoi(port)
+		}
+		if err != nil {
+			return p, fmt.Errorf("choose a port: %w", err)
+		}
 	}
 	return p, nil
 }

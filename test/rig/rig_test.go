@@ -19,6 +19,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"belay.dev/belay/test/poll"
 )
 
 // childDir makes this test's program a rig of its own.
@@ -44,17 +46,7 @@ func runChild(dir string) int {
 
 func eventually(t *testing.T, what string, ok func() error) {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for {
-		err := ok()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("not within 30 s: %s: %v", what, err)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+	poll.Until(t, 30*time.Second, what, ok)
 }
 
 // programs counts processes whose command line names a file below dir.

@@ -56,13 +56,13 @@ func Start(spec Spec, stdout, stderr io.Writer) (*Process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("control pipe: %w", err)
 	}
-	defer controlChild.Close()
+	defer func() { _ = controlChild.Close() }()
 	report, reportChild, err := os.Pipe()
 	if err != nil {
-		control.Close()
+		_ = control.Close()
 		return nil, fmt.Errorf("report pipe: %w", err)
 	}
-	defer reportChild.Close()
+	defer func() { _ = reportChild.Close() }()
 
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Args = []string{stageName}
@@ -80,8 +80,8 @@ func Start(spec Spec, stdout, stderr io.Writer) (*Process, error) {
 		done:    make(chan struct{}),
 	}
 	if err := spawn.Start(cmd); err != nil {
-		control.Close()
-		report.Close()
+		_ = control.Close()
+		_ = report.Close()
 		return nil, explainStart(err)
 	}
 	go p.run(report, order)
@@ -117,7 +117,7 @@ func (p *Process) run(report *os.File, order []byte) {
 	reports := make(chan struct{})
 	go func() {
 		defer close(reports)
-		defer report.Close()
+		defer func() { _ = report.Close() }()
 		dec := json.NewDecoder(report)
 		for {
 			var r stageReport
@@ -147,7 +147,7 @@ func (p *Process) run(report *os.File, order []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
-	p.control.Close()
+	_ = p.control.Close() // the process at its other end is gone
 	for id, c := range p.probes {
 		close(c)
 		delete(p.probes, id)

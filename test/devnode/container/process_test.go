@@ -3,6 +3,7 @@ package container
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"belay.dev/belay/test/poll"
 )
 
 // output collects what a container writes.
@@ -74,13 +77,12 @@ func run(t *testing.T, spec Spec) (Exit, string) {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
-	for !ok() {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within 10 s: %s", what)
+	poll.Until(t, 10*time.Second, what, func() error {
+		if !ok() {
+			return errors.New("it is not so")
 		}
-		time.Sleep(5 * time.Millisecond)
-	}
+		return nil
+	})
 }
 
 func TestExitCodeIsTheCommands(t *testing.T) {

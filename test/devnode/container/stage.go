@@ -183,7 +183,9 @@ func mountDev(dev string) error {
 		if err != nil {
 			return fmt.Errorf("make /dev/%s: %w", name, err)
 		}
-		f.Close()
+		if err := f.Close(); err != nil {
+			return fmt.Errorf("make /dev/%s: %w", name, err)
+		}
 		if err := unix.Mount("/dev/"+name, at, "", unix.MS_BIND, ""); err != nil {
 			return fmt.Errorf("bind /dev/%s: %w", name, err)
 		}

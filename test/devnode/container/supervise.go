@@ -82,11 +82,7 @@ func (s *supervisor) supervise(control *bufio.Reader) int {
 		}
 	}()
 	// Wait4 would block the thread that starts probes; another one waits.
-	type death struct {
-		pid    int
-		status syscall.WaitStatus
-	}
-	deaths := make(chan death)
+	deaths := make(chan struct{})
 	next := make(chan struct{}, 1)
 	go func() {
 		for {
@@ -98,7 +94,7 @@ func (s *supervisor) supervise(control *bufio.Reader) int {
 			} else if err != nil {
 				return
 			}
-			deaths <- death{}
+			deaths <- struct{}{}
 			<-next
 		}
 	}()
@@ -168,7 +164,7 @@ func (s *supervisor) startProbe(c stageCommand) {
 	output := os.NewFile(uintptr(fd), "probe")
 	pid, err := s.start(c.Args, []uintptr{0, uintptr(fd), uintptr(fd)})
 	if err != nil {
-		output.Close()
+		_ = output.Close()
 		fail(err)
 		return
 	}
@@ -181,7 +177,7 @@ func (s *supervisor) reaped(pid, code int) {
 		return // an orphan
 	}
 	delete(s.probes, pid)
-	defer p.output.Close()
+	defer func() { _ = p.output.Close() }()
 	text := make([]byte, maxProbeOutput)
 	n, _ := p.output.ReadAt(text, 0)
 	_ = s.report.Encode(stageReport{Probe: p.id, Code: code, Output: string(text[:n])})

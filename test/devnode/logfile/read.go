@@ -32,7 +32,7 @@ func Copy(ctx context.Context, w io.Writer, path string, o Options) error {
 	if err != nil {
 		return fmt.Errorf("open the log: %w", err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	limit := &limitWriter{w: w, left: o.LimitBytes, bounded: o.LimitBytes > 0}
 	skip := 0
 	if o.Tail >= 0 {

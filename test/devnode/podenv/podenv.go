@@ -90,7 +90,7 @@ func fromSource(ctx context.Context, from *corev1.EnvFromSource, sources Sources
 	switch {
 	case from.ConfigMapRef != nil:
 		data, err := sources.ConfigMap(ctx, from.ConfigMapRef.Name)
-		if err != nil && !(isTrue(from.ConfigMapRef.Optional) && errors.Is(err, ErrNotFound)) {
+		if err != nil && (!isTrue(from.ConfigMapRef.Optional) || !errors.Is(err, ErrNotFound)) {
 			return nil, fmt.Errorf("configmap %q: %w", from.ConfigMapRef.Name, err)
 		}
 		for k, v := range data {
@@ -98,7 +98,7 @@ func fromSource(ctx context.Context, from *corev1.EnvFromSource, sources Sources
 		}
 	case from.SecretRef != nil:
 		data, err := sources.Secret(ctx, from.SecretRef.Name)
-		if err != nil && !(isTrue(from.SecretRef.Optional) && errors.Is(err, ErrNotFound)) {
+		if err != nil && (!isTrue(from.SecretRef.Optional) || !errors.Is(err, ErrNotFound)) {
 			return nil, fmt.Errorf("secret %q: %w", from.SecretRef.Name, err)
 		}
 		for k, v := range data {
