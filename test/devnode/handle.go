@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -196,21 +197,34 @@ func (w *worker) kill(name string) error {
 }
 
 // killNow kills containers and takes their ends in together, so that no decision
-// falls between them.
+// falls between them. Main containers go first: none of them may act on the death
+// of a sidecar, which a power cut would not let it see.
 func (w *worker) killNow(name string) error {
-	var victims []string
+	var mains, others []string
 	for n, l := range w.lives {
-		if name == "" || n == name {
-			victims = append(victims, n)
-			l.process.Kill()
+		if name != "" && n != name {
+			continue
 		}
+		if w.isMain(n) {
+			mains = append(mains, n)
+			l.process.Kill()
+		} else {
+			others = append(others, n)
+		}
+	}
+	for _, n := range mains {
+		<-w.lives[n].over
+	}
+	for _, n := range others {
+		w.lives[n].process.Kill()
 	}
 	for n, c := range w.facts.Containers {
 		if c.State == lifecycle.Starting && (name == "" || n == name) {
 			w.killStarts[n] = true
-			victims = append(victims, n)
+			others = append(others, n)
 		}
 	}
+	victims := append(mains, others...)
 	if len(victims) == 0 {
 		return fmt.Errorf("devnode: nothing of pod %s/%s to kill runs (container %q)", w.namespace, w.name, name)
 	}
@@ -221,6 +235,10 @@ func (w *worker) killNow(name string) error {
 		}
 	}
 	return nil
+}
+
+func (w *worker) isMain(name string) bool {
+	return slices.ContainsFunc(w.pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == name })
 }
 
 // refresh brings mounted secrets and config maps up to date.
