@@ -234,7 +234,7 @@ const (
 	EpochCancelled EpochEnd = "Cancelled"
 	// EpochInterrupted ended in order, at a record boundary, to be continued: it counts against no limit.
 	EpochInterrupted EpochEnd = "Interrupted"
-	// EpochFenced found a newer epoch in the ledger than its own.
+	// EpochFenced found that another pod has the ledger.
 	EpochFenced EpochEnd = "Fenced"
 	// EpochFailed ended by the run's own fault: a crash, or more memory or disk than it may use.
 	EpochFailed EpochEnd = "Failed"

@@ -172,7 +172,7 @@ status:
 		{"turn 0 is a value", "status.runner.turn", int64(0), ""},
 		{"a text of 4 KiB", "status.runner.final.text", strings.Repeat("x", 4096), ""},
 		{"a longer text", "status.runner.final.text", strings.Repeat("x", 4097), "status.runner.final.text: Too long"},
-		{"a fenced end without the ledger's epoch", "status.runner.final.outcome", "Fenced", "ledgerEpoch must be set when outcome is Fenced"},
+		{"a fenced end without the ledger's epoch", "status.runner.final.outcome", "Fenced", ""},
 		{"a reason of several words", "status.runner.final.reason", "it broke", "status.runner.final.reason"},
 		{"a provider's code with other characters", "status.runner.routes", list(fields("route", "r", "lastCode", "say \"hi\"")), "status.runner.routes[0].lastCode"},
 		{"an unknown outcome", "status.runner.final.outcome", "Maybe", "status.runner.final.outcome: Unsupported value"},

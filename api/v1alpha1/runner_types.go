@@ -192,13 +192,11 @@ const (
 	FinalSuspended FinalOutcome = "Suspended"
 	// FinalInterrupted stopped at a record boundary, to be continued by a new pod at once.
 	FinalInterrupted FinalOutcome = "Interrupted"
-	// FinalFenced found a newer epoch in the ledger; ledgerEpoch has it.
+	// FinalFenced found that another pod has the ledger; ledgerEpoch has its epoch if it is newer.
 	FinalFenced FinalOutcome = "Fenced"
 )
 
 // Final is the last report of a pod.
-//
-// +kubebuilder:validation:XValidation:rule="self.outcome != 'Fenced' || has(self.ledgerEpoch)",message="ledgerEpoch must be set when outcome is Fenced",fieldPath=".ledgerEpoch"
 type Final struct {
 	// outcome is why the pod ends.
 	// +required
@@ -255,7 +253,8 @@ type Final struct {
 	// +kubebuilder:validation:MaxLength=256
 	Path string `json:"path,omitempty"`
 
-	// ledgerEpoch is the newest epoch in the ledger when outcome is Fenced.
+	// ledgerEpoch is the newest epoch in the ledger when outcome is Fenced; unset if another pod holds the ledger without
+	// having written to it.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	LedgerEpoch int64 `json:"ledgerEpoch,omitempty"`

@@ -87,7 +87,7 @@ func classifyEnd(f *facts, p *podFacts) (v1alpha1.EpochEnd, string) {
 	}
 	switch {
 	case report != nil && report.Outcome == v1alpha1.FinalFenced:
-		return v1alpha1.EpochFenced, fmt.Sprintf("the ledger's newest epoch is %d", report.LedgerEpoch)
+		return v1alpha1.EpochFenced, fencedMessage(report)
 	case p.disrupted && p.message != "":
 		return v1alpha1.EpochDisrupted, p.message
 	case p.disrupted:
@@ -101,6 +101,13 @@ func classifyEnd(f *facts, p *podFacts) (v1alpha1.EpochEnd, string) {
 	default:
 		return v1alpha1.EpochFailed, "the pod ended without a final report"
 	}
+}
+
+func fencedMessage(report *v1alpha1.Final) string {
+	if report.LedgerEpoch == 0 {
+		return "another pod holds the ledger"
+	}
+	return fmt.Sprintf("the ledger's newest epoch is %d", report.LedgerEpoch)
 }
 
 func deletedMessage(p *podFacts) string {

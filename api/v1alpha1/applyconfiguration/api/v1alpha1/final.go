@@ -34,7 +34,8 @@ type FinalApplyConfiguration struct {
 	SHA256 *string `json:"sha256,omitempty"`
 	// path is where the whole answer is, relative to the run's directory on the ledger's volume.
 	Path *string `json:"path,omitempty"`
-	// ledgerEpoch is the newest epoch in the ledger when outcome is Fenced.
+	// ledgerEpoch is the newest epoch in the ledger when outcome is Fenced; unset if another pod holds the ledger without
+	// having written to it.
 	LedgerEpoch *int64 `json:"ledgerEpoch,omitempty"`
 }
 
