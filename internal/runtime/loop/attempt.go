@@ -11,7 +11,6 @@ import (
 	"belay.dev/belay/internal/runtime/ledger/record"
 	"belay.dev/belay/internal/runtime/message"
 	"belay.dev/belay/internal/runtime/provider"
-	"belay.dev/belay/internal/runtime/route"
 )
 
 // attempt sends one request to the leg that the walk chose, and writes down what came of it. done tells that the turn is
@@ -22,7 +21,12 @@ func (r *runner) attempt(ctx context.Context, t *turn, d ladder.Decision) (done 
 	if !known || !connected {
 		return false, fmt.Errorf("leg %s of ladder %s has no provider to send to", d.Leg, t.ladder.Name)
 	}
-	prepared, err := r.prepare(t, leg, target)
+	if !t.policy.Allows(leg) {
+		// The plan has left the leg out, so that this is a fault of ours. A request sent by mistake cannot be taken back.
+		return false, fmt.Errorf("leg %s was about to be asked although the run's policy forbids it", d.Leg)
+	}
+	target, request := r.amended(t, leg, target)
+	prepared, err := r.prepare(t, d.Leg, target, request)
 	if err != nil {
 		return false, r.refused(t, d, err)
 	}
@@ -54,14 +58,14 @@ func (r *runner) attempt(ctx context.Context, t *turn, d ladder.Decision) (done 
 	return r.receive(ctx, t, d, leg, permit, number, out)
 }
 
-// prepare renders the request for a leg once; every try sends the same bytes.
-func (r *runner) prepare(t *turn, leg ladder.Leg, target provider.Target) (provider.Prepared, error) {
-	if p, ok := t.prepared[leg.Name]; ok {
+// prepare renders the request for a leg once; every try sends the same bytes, until the request is amended.
+func (r *runner) prepare(t *turn, leg string, target provider.Target, request provider.Request) (provider.Prepared, error) {
+	if p, ok := t.prepared[leg]; ok {
 		return p, nil
 	}
-	p, err := r.cfg.Models.Prepare(target, t.request)
+	p, err := r.cfg.Models.Prepare(target, request)
 	if err == nil {
-		t.prepared[leg.Name] = p
+		t.prepared[leg] = p
 	}
 	return p, err
 }
@@ -84,10 +88,18 @@ func (r *runner) refused(t *turn, d ladder.Decision, cause error) error {
 func (r *runner) receive(ctx context.Context, t *turn, d ladder.Decision, leg ladder.Leg, permit breaker.Permit, number int, out provider.Attempt) (bool, error) {
 	now := r.cfg.Clock.Now()
 	charge := budget.Charge{Usage: out.Usage, CostMicroUSD: priceOf(leg).Cost(out.Usage)}
+	if out.Answer != nil {
+		if out.Failure = r.cut(t, leg, *out.Answer, charge, permit.Probe); out.Failure != nil {
+			out.Partial, out.Answer = out.Answer.Text(), nil
+		}
+	}
 	receipt := record.LLMAttempt{
 		Turn: t.number, Attempt: number, Leg: d.Leg, Route: d.Route, FailoverFrom: d.FailoverFrom, CircuitState: string(permit.Position),
 		Failure: out.Failure, FirstByteMilliseconds: out.FirstByte.Milliseconds(), DurationMilliseconds: out.Duration.Milliseconds(),
 		Charge: charge, ResponseID: out.ResponseID, Warnings: out.Warnings, Probe: permit.Probe,
+	}
+	if blamesCredential(out.Failure) {
+		receipt.Credential = fingerprint(r.state.RunUID, t.ladder.Targets[d.Leg])
 	}
 	if out.Partial != "" {
 		blob, err := r.journal.blob([]byte(out.Partial))
@@ -155,14 +167,6 @@ func (r *runner) mint(answer message.Message, turn int, leg ladder.Leg) message.
 		answer.Origin = &message.Scope{Route: string(leg.Route.Name()), Dialect: string(leg.Route.Dialect), Model: leg.Route.Model}
 	}
 	return answer
-}
-
-func routesOf(l ladder.Ladder) []route.Route {
-	routes := make([]route.Route, len(l.Legs))
-	for i, leg := range l.Legs {
-		routes[i] = leg.Route
-	}
-	return routes
 }
 
 // lost is how a request counts whose end was never seen: it was sent, and nothing more is known.

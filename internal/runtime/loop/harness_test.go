@@ -3,6 +3,8 @@ package loop_test
 import (
 	"context"
 	"fmt"
+	"maps"
+	"net"
 	"net/http/httptest"
 	"path/filepath"
 	"slices"
@@ -21,6 +23,7 @@ import (
 	"belay.dev/belay/internal/runtime/ledger/record"
 	"belay.dev/belay/internal/runtime/loop"
 	"belay.dev/belay/internal/runtime/provider"
+	"belay.dev/belay/internal/runtime/provider/anthropic"
 	"belay.dev/belay/internal/runtime/provider/openaichat"
 	"belay.dev/belay/internal/runtime/route"
 	"belay.dev/belay/internal/runtime/tools"
@@ -48,45 +51,65 @@ func (c *leapClock) NewTimer(d time.Duration) clock.Timer {
 	return t
 }
 
+// providersURL is where all scripted providers are, whatever port they really listen on: the routes of two scenes are
+// the same.
+const providersURL = "http://providers.test.svc"
+
 // scene is a ladder over scripted providers, a ledger in a directory, and a workspace.
 type scene struct {
 	t         *testing.T
 	providers *chaos.Server
-	url       string
+	address   string
 	dir       string
 	clock     *leapClock
 	ladder    ladder.Ladder
 	targets   map[string]provider.Target
 	contract  record.Contract
 	workspace *workspace
-	// seen are the records of the last epoch, by type.
+	// current, if set, changes what the ladder looks like at the n-th look at it, counted from 1.
+	current func(n int, l *loop.Ladder)
+	looks   int
+	// models, health, disk and random replace what the loop works with.
+	models func(loop.Models) loop.Models
+	health loop.Health
+	disk   func(loop.Ledger) loop.Ledger
+	random func() float64
+	// seen are the records of the last epoch.
 	seen []any
 }
 
 func newScene(t *testing.T, script string, legs ...string) *scene {
 	t.Helper()
+	return seededScene(t, 1, script, legs...)
+}
+
+func seededScene(t *testing.T, seed uint64, script string, legs ...string) *scene {
+	t.Helper()
 	parsed, err := chaos.ParseScript([]byte(script))
 	if err != nil {
 		t.Fatalf("the test's script: %v", err)
 	}
-	server := chaos.NewServer(parsed, chaos.Options{Seed: 1})
+	server := chaos.NewServer(parsed, chaos.Options{Seed: seed})
 	listener := httptest.NewServer(server.Handler())
 	t.Cleanup(func() {
 		listener.CloseClientConnections()
 		listener.Close()
 	})
 	s := &scene{
-		t: t, providers: server, url: listener.URL, dir: filepath.Join(t.TempDir(), testUID), clock: newLeapClock(),
+		t: t, providers: server, address: listener.Listener.Addr().String(), dir: filepath.Join(t.TempDir(), testUID), clock: newLeapClock(),
 		targets: map[string]provider.Target{}, workspace: newWorkspace(),
 		contract: record.Contract{Task: "do it", Routing: record.Routing{Metered: "Allow"}, Limits: record.Limits{MaxTurns: 50, MaxModelRetries: 100}},
 	}
 	var chain []ladder.Leg
 	for _, name := range legs {
-		r := route.Route{BaseURL: listener.URL + "/" + name + "/v1", Dialect: route.OpenAIChat, Model: "m", SecretName: "keys", SecretKey: name}
+		r := route.Route{BaseURL: providersURL + "/" + name + "/v1", Dialect: route.OpenAIChat, Model: "m", SecretName: "keys", SecretKey: name}
+		if parsed.Legs[name].Dialect == route.AnthropicMessages {
+			r.BaseURL, r.Dialect = providersURL+"/"+name, route.AnthropicMessages
+		}
 		price := budget.NewPrice(1_000_000, 2_000_000, nil, nil)
 		chain = append(chain, ladder.Leg{Name: name, Provider: name, Route: r, ContextWindow: 128_000, Price: &price})
 		s.targets[name] = provider.Target{
-			Leg: name, Route: r, Secret: "key", Insecure: provider.InsecureLoopback, MaxOutputTokens: 4096, Timeouts: provider.DefaultTimeouts(),
+			Leg: name, Route: r, Secret: "key", Insecure: provider.InsecureCluster, MaxOutputTokens: 4096, Timeouts: provider.DefaultTimeouts(),
 		}
 	}
 	s.ladder = ladder.New("test", chain...)
@@ -95,7 +118,24 @@ func newScene(t *testing.T, script string, legs ...string) *scene {
 }
 
 func (s *scene) Current(context.Context) (loop.Ladder, error) {
-	return loop.Ladder{Ladder: s.ladder, Targets: s.targets}, nil
+	s.looks++
+	l := loop.Ladder{Ladder: s.ladder, Targets: maps.Clone(s.targets)}
+	l.Legs = slices.Clone(s.ladder.Legs)
+	if s.current != nil {
+		s.current(s.looks, &l)
+	}
+	return l, nil
+}
+
+// target changes the transport settings of a leg.
+func (s *scene) target(leg string, change func(*provider.Target)) {
+	t := s.targets[leg]
+	change(&t)
+	s.targets[leg] = t
+}
+
+func (s *scene) dial(ctx context.Context, network, _ string) (net.Conn, error) {
+	return new(net.Dialer).DialContext(ctx, network, s.address)
 }
 
 // run carries the run on by one epoch.
@@ -110,13 +150,23 @@ func (s *scene) runContext(ctx context.Context) (loop.End, error) {
 	if err != nil {
 		s.t.Fatalf("open the ledger: %v", err)
 	}
-	client := provider.NewClient(provider.Options{}, openaichat.Dialect{})
+	client := provider.NewClient(provider.Options{DialContext: s.dial}, openaichat.Dialect{}, anthropic.Dialect{})
 	defer client.Close()
+	models, disk, random := loop.Models(client), loop.Ledger(book), s.random
+	if s.models != nil {
+		models = s.models(client)
+	}
+	if s.disk != nil {
+		disk = s.disk(book)
+	}
+	if random == nil {
+		random = func() float64 { return 0.5 }
+	}
 	s.seen = nil
 	end, err := loop.Run(ctx, loop.Config{
 		Identity: loop.Identity{RunUID: testUID, Namespace: "default", Name: "r", Version: "test"},
-		Contract: s.contract, Limits: s.contract.Limits, Ledger: book, Entries: ledger.Replay(nil, s.dir),
-		Ladders: s, Models: client, Clock: s.clock, Random: func() float64 { return 0.5 },
+		Contract: s.contract, Limits: s.contract.Limits, Ledger: disk, Entries: ledger.Replay(nil, s.dir),
+		Ladders: s, Models: models, Health: s.health, Clock: s.clock, Random: random,
 		Observe: func(_ time.Time, p any) { s.seen = append(s.seen, p) },
 		Open: func(context.Context) (loop.Workspace, []tools.Tool, error) {
 			return s.workspace, s.workspace.tools, nil

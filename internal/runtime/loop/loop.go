@@ -218,7 +218,7 @@ func (r *runner) start(ctx context.Context) error {
 	}
 	r.tools = granted(offered, r.state.Contract.Tools)
 	r.breakers = breaker.NewSet(current.Breaker)
-	r.breakers.Track(routesOf(current.Ladder)...)
+	r.breakers.Track(current.Routes()...)
 	for _, receipt := range r.state.History {
 		r.breakers.Replay(receipt.Route, breaker.ResultOf(receipt.Failure), receipt.At)
 	}

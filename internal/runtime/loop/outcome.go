@@ -40,7 +40,7 @@ func (s *State) verdict() (end record.RunEnd, ok bool) {
 		return record.RunEnd{}, false
 	}
 	last, found := s.lastAnswer()
-	if !found || len(last.Calls()) > 0 {
+	if !found || len(last.Calls()) > 0 && s.LengthStops < maxLengthStops {
 		return record.RunEnd{}, false
 	}
 	end = record.RunEnd{Turn: s.Committed, Text: s.finalText()}

@@ -8,6 +8,7 @@ import (
 	"belay.dev/belay/internal/runtime/ladder"
 	"belay.dev/belay/internal/runtime/ledger/record"
 	"belay.dev/belay/internal/runtime/message"
+	"belay.dev/belay/internal/runtime/route"
 	"belay.dev/belay/internal/runtime/tools"
 )
 
@@ -60,9 +61,16 @@ type State struct {
 	// Account is the books of the run; its limits are those of the present epoch.
 	Account budget.Account
 
-	// Parks counts parks since the last committed turn; Parked is set while the newest epoch ended in one.
-	Parks  int
-	Parked *record.RunPark
+	// Lessons are what failures have taught about the requests to each leg, by its name.
+	Lessons map[string]Lessons
+	// Rejected are the fingerprints of the credential values that a route's provider has rejected.
+	Rejected map[route.Name]string
+
+	// Parks counts parks for routes since the last committed turn, CredentialParks those for a credential; Parked is set
+	// while the newest epoch ended in a park.
+	Parks           int
+	CredentialParks int
+	Parked          *record.RunPark
 	// Active is pod time: the sum over the epochs of the time from their first to their newest record.
 	Active     time.Duration
 	epochSince time.Time
@@ -91,6 +99,8 @@ type Receipt struct {
 	At time.Time
 	// Rewalks are the further walks that had begun before it.
 	Rewalks int
+	// RequestSHA256 identifies what was sent.
+	RequestSHA256 string
 }
 
 // Measured is how many tokens the first Messages of the conversation take.
@@ -158,7 +168,11 @@ func (s *State) Apply(e Entry) error {
 		})
 	case *record.RunPark:
 		s.Parked = p
-		s.Parks++
+		if p.Reason == string(ladder.ParkCredential) {
+			s.CredentialParks++
+		} else {
+			s.Parks++
+		}
 	case *record.RunEnd:
 		s.End = p
 	}
@@ -202,7 +216,7 @@ func (s *State) epochStart(e Entry, p *record.EpochStart) {
 	// A request of the epoch before whose receipt never came was lost in a crash. What was reserved for it is charged.
 	s.Account.Lose()
 	if s.Open != nil {
-		s.keep(Receipt{At: e.At, LLMAttempt: record.LLMAttempt{
+		s.keep(Receipt{At: e.At, RequestSHA256: s.Open.RequestSHA256, LLMAttempt: record.LLMAttempt{
 			Turn: s.Open.Turn, Attempt: s.Open.Attempt, Leg: s.Open.Leg, Route: s.Open.Route, Probe: s.Open.Probe, Failure: lost(),
 		}})
 		s.Open = nil
@@ -224,9 +238,11 @@ func (s *State) receipt(e Entry, p *record.LLMAttempt) error {
 	if s.Open == nil || s.Open.Attempt != p.Attempt {
 		return fmt.Errorf("a receipt for attempt %d, which is not open", p.Attempt)
 	}
-	s.Open = nil
 	s.Account.Charge(p.Leg, p.Charge, p.Failure == nil)
-	s.keep(Receipt{LLMAttempt: *p, At: e.At})
+	s.keep(Receipt{LLMAttempt: *p, At: e.At, RequestSHA256: s.Open.RequestSHA256})
+	s.Open = nil
+	s.judgeCredential(p)
+	s.learn(p.Leg, p.Failure)
 	return nil
 }
 
@@ -250,7 +266,8 @@ func (s *State) response(p *record.LLMResponse) error {
 			s.Measured = Measured{Tokens: u.InputTokens + u.OutputTokens, Messages: len(s.Messages)}
 		}
 	}
-	s.Receipts, s.Rewalks, s.Parks, s.RetriesBefore = nil, 0, 0, s.Retries
+	s.Receipts, s.Rewalks, s.Parks, s.CredentialParks, s.RetriesBefore = nil, 0, 0, 0, s.Retries
+	s.forgetTurn()
 	s.Account.Turn()
 	if p.Message.Stop == message.StopLength {
 		s.LengthStops++

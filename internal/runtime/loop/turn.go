@@ -3,10 +3,12 @@ package loop
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	"belay.dev/belay/internal/runtime/breaker"
+	"belay.dev/belay/internal/runtime/failure"
 	"belay.dev/belay/internal/runtime/ladder"
 	"belay.dev/belay/internal/runtime/ledger/record"
 	"belay.dev/belay/internal/runtime/message"
@@ -20,6 +22,7 @@ type turn struct {
 	ladder  Ladder
 	policy  ladder.RunPolicy
 	request provider.Request
+	plan    ladder.Plan
 	walk    *ladder.Walk
 	// prepared holds the rendered request of each leg, so that a retry sends identical bytes.
 	prepared map[string]provider.Prepared
@@ -35,6 +38,9 @@ func (r *runner) turn(ctx context.Context) (stopped bool, err error) {
 		if conflicts := ladder.Conflicts(t.ladder.Ladder, t.policy); len(conflicts) > 0 {
 			return true, r.finish(record.RunEnd{Turn: t.number, Reason: string(PolicyConflict), Message: sentence(ladder.ConflictMessage(conflicts))})
 		}
+	}
+	if stopped, err := r.credentialStop(t); err != nil || stopped {
+		return stopped, err
 	}
 	for {
 		if err := context.Cause(ctx); err != nil {
@@ -62,9 +68,18 @@ func (r *runner) turn(ctx context.Context) (stopped bool, err error) {
 		case ladder.Park:
 			return true, r.park(t, d)
 		case ladder.Stop:
-			return true, r.finish(record.RunEnd{Turn: t.number, Reason: string(d.Reason), Message: sentence(d.Message)})
+			return true, r.stop(t, d)
 		}
 	}
+}
+
+// stop ends the run as the walk says.
+func (r *runner) stop(t *turn, d ladder.Decision) error {
+	message := sentence(d.Message)
+	if d.Reason == ladder.StopContextIrreducible {
+		message += " " + sentence(r.shares(t))
+	}
+	return r.finish(record.RunEnd{Turn: t.number, Reason: string(d.Reason), Message: message, Text: r.state.finalText()})
 }
 
 // plan chooses the legs of the next turn and writes the choice down. A turn that an earlier epoch left unfinished goes on
@@ -75,8 +90,10 @@ func (r *runner) plan(ctx context.Context) (*turn, error) {
 		return nil, fmt.Errorf("read the ladder: %w", err)
 	}
 	r.breakers.Configure(current.Breaker)
-	r.breakers.Track(routesOf(current.Ladder)...)
+	r.breakers.Track(current.Routes()...)
 	r.adopt()
+	current.Targets = maps.Clone(current.Targets)
+	current = r.withRejected(current)
 
 	t := &turn{
 		number: r.state.Committed + 1, ladder: current, prepared: map[string]provider.Prepared{},
@@ -93,6 +110,7 @@ func (r *runner) plan(ctx context.Context) (*turn, error) {
 	}
 	need := r.need(t.request)
 	plan := ladder.NewPlan(current.Ladder, t.policy, need, r.breakers, r.cfg.Clock.Now())
+	t.plan = plan
 	t.walk = ladder.NewWalk(current.Ladder, plan, need, ladder.Counts{
 		Retries: r.state.RetriesBefore, MaxModelRetries: r.cfg.Limits.MaxModelRetries, Parks: r.state.Parks, LastLeg: r.state.LastLeg,
 	})
@@ -107,7 +125,17 @@ func (r *runner) replay(w *ladder.Walk) {
 		for ; rewalked < receipt.Rewalks; rewalked++ {
 			w.Rewalked()
 		}
-		w.Record(receipt.Leg, ladder.Result{Failure: receipt.Failure, Paid: paid(receipt.Charge), Probe: receipt.Probe}, receipt.At)
+		leg := receipt.Leg
+		if blamesCredential(receipt.Failure) {
+			// Either the leg is left out of the plan for it, or it has another credential by now, which this says nothing about:
+			// the request counts, and no more.
+			leg = ""
+		}
+		if f := receipt.Failure; f != nil && f.Kind == failure.Cancelled {
+			// Its epoch was asked to stop, which says nothing about the leg and ends no run: the request counts, and no more.
+			leg = ""
+		}
+		w.Record(leg, ladder.Result{Failure: receipt.Failure, Paid: paid(receipt.Charge), Probe: receipt.Probe}, receipt.At)
 	}
 	if len(r.state.Receipts) > 0 {
 		w.Restart()
@@ -136,6 +164,11 @@ func timeOrNil(t time.Time) *time.Time {
 // need says what the next answer asks of a leg.
 func (r *runner) need(req provider.Request) ladder.Need {
 	n := ladder.Need{InputTokens: r.state.estimate(req)}
+	for _, l := range r.state.Lessons {
+		if l.Room > 0 && (n.OutputTokens == 0 || l.Room < n.OutputTokens || l.Room == n.OutputTokens && l.Input < n.InputTokens) {
+			n.InputTokens, n.OutputTokens = l.Input, l.Room
+		}
+	}
 	if len(req.Tools) > 0 {
 		n.Capabilities = append(n.Capabilities, ladder.Tools)
 	}
@@ -166,7 +199,16 @@ func (s *State) estimate(req provider.Request) int64 {
 			bytes += int64(len(t.Name) + len(t.Description) + len(t.InputSchema))
 		}
 	}
-	for _, m := range req.Messages[from:] {
+	return s.Measured.Tokens + tokens(bytes+contentBytes(req.Messages[from:]))
+}
+
+// tokens is the likely number of tokens in a text of so many bytes.
+func tokens(bytes int64) int64 { return (bytes + bytesPerToken - 1) / bytesPerToken }
+
+// contentBytes is the size of what a model reads of the messages, images aside.
+func contentBytes(messages []message.Message) int64 {
+	var bytes int64
+	for _, m := range messages {
 		for _, b := range m.Blocks {
 			bytes += int64(len(b.Text))
 			if b.Call != nil {
@@ -177,7 +219,7 @@ func (s *State) estimate(req provider.Request) int64 {
 			}
 		}
 	}
-	return s.Measured.Tokens + (bytes+bytesPerToken-1)/bytesPerToken
+	return bytes
 }
 
 // loadMedia fetches the content of media that only name their blob.
@@ -257,38 +299,15 @@ func (r *runner) wait(ctx context.Context, t *turn, d ladder.Decision) error {
 }
 
 func (r *runner) park(t *turn, d ladder.Decision) error {
+	if d.Parking == ladder.ParkCredential {
+		d.Until = r.credentialWake()
+	}
 	if err := r.journal.write(record.RunPark{
 		Turn: t.number, Reason: string(d.Parking), Until: d.Until.UTC(), Routes: d.Routes, Message: sentence(d.Message),
 	}); err != nil {
 		return err
 	}
 	return r.journal.sync()
-}
-
-// amend changes the request as the walk asks, where that is possible.
-func (r *runner) amend(ctx context.Context, t *turn, d ladder.Decision) error {
-	switch d.Amendment {
-	case ladder.RereadCredential:
-		current, err := r.cfg.Ladders.Current(ctx)
-		if err != nil {
-			return fmt.Errorf("read the credential of leg %s again: %w", d.Leg, err)
-		}
-		fresh, found := current.Targets[d.Leg]
-		old := t.ladder.Targets[d.Leg]
-		if !found || fresh.Route != old.Route || fresh.Secret == old.Secret {
-			t.walk.CannotAmend()
-			return nil
-		}
-		old.Secret = fresh.Secret
-		t.ladder.Targets[d.Leg] = old
-		delete(t.prepared, d.Leg)
-		t.walk.Amended(r.need(t.request))
-	case ladder.RepairRequest, ladder.ReduceContext, ladder.RaiseOutputCap:
-		// Nothing here can reduce or repair a conversation yet: the walk ends with the reason that says so, or finds a leg
-		// whose window fits.
-		t.walk.CannotAmend()
-	}
-	return nil
 }
 
 func offered(ts []tools.Tool) []provider.Tool {

@@ -149,6 +149,9 @@ type LLMAttempt struct {
 	ResponseID            string        `json:"responseID,omitempty"`
 	// Probe marks the one request of a half-open route.
 	Probe bool `json:"probe,omitempty"`
+	// Credential is the fingerprint of a credential that the provider rejected. It is keyed by the run, and tells two values
+	// apart without telling anything about them.
+	Credential string `json:"credential,omitempty"`
 	// Partial names the blob with the text of a broken answer.
 	Partial  *Blob    `json:"partial,omitempty"`
 	Warnings []string `json:"warnings,omitempty"`
