@@ -96,6 +96,9 @@ func (j *job) makeDirectories(o Options) (err error) {
 	if err := os.MkdirAll(filepath.Dir(j.dir), 0o700); err != nil {
 		return fmt.Errorf("--data-dir %s cannot be written: %w", o.DataDir, err)
 	}
+	if info, err := os.Stat(j.dir); err == nil && !info.IsDir() {
+		return fmt.Errorf("--data-dir %s: the ledger's place %s is taken by a file", o.DataDir, j.dir)
+	}
 	if j.workspace, err = filepath.Abs(o.Workspace); err != nil {
 		return fmt.Errorf("--workspace: %w", err)
 	}
