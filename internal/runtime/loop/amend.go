@@ -81,8 +81,8 @@ func (s *State) forgetTurn() {
 func (l Lessons) outputCap(leg ladder.Leg, base int64, n ladder.Need) int64 {
 	left := leg.ContextWindow - n.InputTokens
 	limit := base
-	if l.Raised && !l.RaiseRefused {
-		limit = max(base, min(raiseFactor*base, left))
+	if raised := min(raiseFactor*base, left); l.Raised && !l.RaiseRefused && raised >= base+base*worthRaising/100 {
+		limit = raised
 	}
 	if n.OutputTokens > 0 {
 		// The turn makes do with less than the cap, so that it fits.
@@ -157,7 +157,7 @@ func (r *runner) mayRaise(t *turn, leg ladder.Leg, charge budget.Charge) bool {
 	base := target.MaxOutputTokens
 	lessons.Raised = true
 	target.MaxOutputTokens = lessons.outputCap(leg, base, r.need(t.request))
-	if target.MaxOutputTokens < base+base*worthRaising/100 {
+	if target.MaxOutputTokens <= base {
 		return false
 	}
 	_, request := r.amended(t, leg, target)

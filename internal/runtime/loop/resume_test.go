@@ -242,3 +242,16 @@ func TestARunnerThatIsAskedToStopSuspendsAndGoesOnLater(t *testing.T) {
 		t.Errorf("%d requests, want 3", s.requests("a"))
 	}
 }
+
+func TestATaskTooLargeForOneRecordIsKeptWhole(t *testing.T) {
+	s := newScene(t, batchScript, "a")
+	s.ladder.Legs[0].ContextWindow = 1_000_000
+	s.contract.Task = strings.Repeat("a long task ", 25_000)
+	if end := s.finish(); end.Reason != "Completed" {
+		t.Errorf("ended as %s: %s", end.Reason, end.Message)
+	}
+	end, err := s.run()
+	if err != nil || end.State.Contract.Task != s.contract.Task {
+		t.Errorf("the resumed run has a task of %d bytes (%v), want %d", len(end.State.Contract.Task), err, len(s.contract.Task))
+	}
+}

@@ -12,6 +12,8 @@ const MaxInline = 192 << 10
 // spilled stands in an envelope for a payload that lives in a blob.
 type spilled struct {
 	Spilled *Blob `json:"spilled,omitempty"`
+	// RunUID stays in the envelope of a run's start, by which the ledger knows whose it is.
+	RunUID string `json:"runUID,omitempty"`
 }
 
 // Encode returns what belongs into the data member for a payload. put is called with a payload over MaxInline; it must
@@ -28,7 +30,17 @@ func Encode(payload any, put func([]byte) (Blob, error)) (json.RawMessage, error
 	if err != nil {
 		return nil, fmt.Errorf("store the %d bytes of a %T record as a blob: %w", len(data), payload, err)
 	}
-	return json.Marshal(spilled{Spilled: &blob})
+	return json.Marshal(spilled{Spilled: &blob, RunUID: runUID(payload)})
+}
+
+func runUID(payload any) string {
+	switch p := payload.(type) {
+	case RunStart:
+		return p.RunUID
+	case *RunStart:
+		return p.RunUID
+	}
+	return ""
 }
 
 // DecodeError says that a payload is not what its type says. Its checksum was right, so a program wrote it so.
