@@ -1,18 +1,21 @@
 package agentrun_test
 
 import (
+	"bytes"
 	"context"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -51,7 +54,7 @@ func TestAgentRunController(t *testing.T) {
 	RunSpecs(t, "agentrun controller")
 }
 
-var _ = BeforeSuite(func() {
+var _ = BeforeSuite(func(ctx SpecContext) {
 	SetDefaultEventuallyTimeout(30 * time.Second)
 	SetDefaultEventuallyPollingInterval(20 * time.Millisecond)
 	SetDefaultConsistentlyDuration(500 * time.Millisecond)
@@ -59,6 +62,7 @@ var _ = BeforeSuite(func() {
 	Expect(corev1.AddToScheme(scheme)).To(Succeed())
 	Expect(rbacv1.AddToScheme(scheme)).To(Succeed())
 	Expect(eventsv1.AddToScheme(scheme)).To(Succeed())
+	Expect(authenticationv1.AddToScheme(scheme)).To(Succeed())
 	Expect(v1alpha1.AddToScheme(scheme)).To(Succeed())
 	testClock = clocktesting.NewFakePassiveClock(time.Now())
 	apiServer = &envtest.Environment{
@@ -70,7 +74,7 @@ var _ = BeforeSuite(func() {
 	Expect(err).NotTo(HaveOccurred())
 	api, err = client.New(config, client.Options{Scheme: scheme})
 	Expect(err).NotTo(HaveOccurred())
-	grantManagerRole()
+	install(ctx)
 	startManager()
 })
 
@@ -82,19 +86,20 @@ var _ = AfterSuite(func() {
 	Expect(apiServer.Stop()).To(Succeed())
 })
 
-// grantManagerRole gives the manager's user the role that an installation gives it.
-func grantManagerRole() {
+// install applies config/default: the manager of the suite has the rights that an installation gives it, and the pods'
+// tokens meet the admission policy.
+func install(ctx context.Context) {
 	GinkgoHelper()
-	raw, err := os.ReadFile(filepath.Join("..", "..", "..", "config", "rbac", "role.yaml"))
+	kubectl := exec.CommandContext(ctx, filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubectl"), "kustomize", filepath.Join("..", "..", "..", "config", "default"))
+	kubectl.Stderr = GinkgoWriter
+	rendered, err := kubectl.Output()
 	Expect(err).NotTo(HaveOccurred())
-	role := &rbacv1.ClusterRole{}
-	Expect(yaml.UnmarshalStrict(raw, role)).To(Succeed())
-	Expect(api.Create(context.Background(), role)).To(Succeed())
-	Expect(api.Create(context.Background(), &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "belay-manager"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: managerUser}},
-	})).To(Succeed())
+	for document := range bytes.SplitSeq(rendered, []byte("\n---\n")) {
+		obj := &unstructured.Unstructured{}
+		Expect(yaml.Unmarshal(document, &obj.Object)).To(Succeed())
+		Expect(api.Apply(ctx, client.ApplyConfigurationFromUnstructured(obj), client.FieldOwner("installer"), client.ForceOwnership)).
+			To(Succeed(), "%s %s", obj.GetKind(), obj.GetName())
+	}
 }
 
 // startManager runs a manager as if it had just been started: what the last one knew is gone.
