@@ -3,7 +3,6 @@ package loop_test
 import (
 	"bytes"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
@@ -186,12 +185,7 @@ func TestThinkingThatItsOwnIssuerRefusesIsDroppedAndTheTurnSentAgain(t *testing.
 	}
 	// The provider is replaced by another one at the same address: the signatures of the first turn are foreign to it.
 	s := seededScene(t, 2, script, "a")
-	if err := os.MkdirAll(s.dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(s.dir+"/ledger.jsonl", bytes.Join(records[:committed+1], nil), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	s.plant(records[:committed+1])
 	s.expectEnd("Completed", "done")
 	if r := s.refusals(); len(r) != 1 || !strings.Contains(r[0], "signature") {
 		t.Errorf("refused: %v, want one refusal of the signature", r)

@@ -38,13 +38,19 @@ func lines(t *testing.T, dir string) [][]byte {
 func crashed(t *testing.T, script string, records [][]byte) *scene {
 	t.Helper()
 	s := newScene(t, script, "a")
+	s.plant(records)
+	return s
+}
+
+// plant gives the run a ledger of these records.
+func (s *scene) plant(records [][]byte) {
+	s.t.Helper()
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(s.dir, "ledger.jsonl"), bytes.Join(records, nil), 0o600); err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
-	return s
 }
 
 // known is what a ledger says about its calls and turns.
