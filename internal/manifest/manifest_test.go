@@ -60,10 +60,10 @@ func TestBadFilesAreRefusedWithObjectAndField(t *testing.T) {
 	}{
 		"a leg with an unknown provider": {
 			replace(goodLadder, "provider: primary, model", "provider: nowhere, model"),
-			[]string{"document 1", "RouteLadder default/demo", "spec.legs", "nowhere"}},
+			[]string{"document 1", "RouteLadder default/demo", "spec.legs", "spec.providers"}},
 		"a duplicate leg": {
 			goodLadder + "  - {name: a, provider: primary, model: m2, contextWindow: 128000}\n",
-			[]string{"RouteLadder default/demo", "spec.legs", `"a" is used twice`}},
+			[]string{"RouteLadder default/demo", "spec.legs", "names of legs must be unique"}},
 		"a bad URL": {
 			replace(goodLadder, "https://api.example.com/v1", "api.example.com"),
 			[]string{"RouteLadder default/demo", "baseURL"}},

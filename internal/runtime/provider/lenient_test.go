@@ -51,7 +51,7 @@ func FuzzUnquoteJSON(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in string) {
 		var want string
 		if json.Unmarshal([]byte(in), &want) != nil || len(in) == 0 || in[0] != '"' || in[len(in)-1] != '"' {
-			t.Skip("no JSON string: a decoder never hands one over")
+			return // no JSON string: a decoder never hands one over
 		}
 		if got, err := UnquoteJSON([]byte(in)); err != nil || got != want {
 			t.Errorf("%q: got %q, %v, want %q", in, got, err, want)
