@@ -74,6 +74,8 @@ type scene struct {
 	health loop.Health
 	disk   func(loop.Ledger) loop.Ledger
 	random func() float64
+	// conn wraps each connection to a provider.
+	conn func(net.Conn) net.Conn
 	// seen are the records of the last epoch.
 	seen []any
 }
@@ -135,7 +137,21 @@ func (s *scene) target(leg string, change func(*provider.Target)) {
 }
 
 func (s *scene) dial(ctx context.Context, network, _ string) (net.Conn, error) {
-	return new(net.Dialer).DialContext(ctx, network, s.address)
+	c, err := new(net.Dialer).DialContext(ctx, network, s.address)
+	if err == nil && s.conn != nil {
+		c = s.conn(c)
+	}
+	return c, err
+}
+
+// until polls for a condition.
+func (s *scene) until(holds func() bool) {
+	s.t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			s.t.Fatal("the condition did not hold within 10 s")
+		}
+	}
 }
 
 // run carries the run on by one epoch.
