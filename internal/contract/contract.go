@@ -7,10 +7,10 @@ package contract
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"belay.dev/belay/api/v1alpha1"
-	"belay.dev/belay/internal/runtime/ladder"
 	"belay.dev/belay/internal/runtime/ledger/record"
 )
 
@@ -27,8 +27,12 @@ func Of(run *v1alpha1.AgentRun, texts Texts) (record.Contract, error) {
 	if err != nil {
 		return record.Contract{}, err
 	}
-	if task == "" {
-		return record.Contract{}, fmt.Errorf("spec.task: the task is empty")
+	if strings.TrimSpace(task) == "" {
+		field := "spec.task"
+		if spec.TaskFrom != nil {
+			field = "spec.taskFrom"
+		}
+		return record.Contract{}, fmt.Errorf("%s: the task is empty; say what the run is to do", field)
 	}
 	system, err := text("spec.system", spec.System, spec.SystemFrom, texts)
 	if err != nil {
@@ -71,16 +75,6 @@ func LimitsOf(run *v1alpha1.AgentRun) record.Limits {
 		MaxCostMicroUSD: l.MaxCostMicroUSD,
 		ActiveDeadline:  seconds(or(l.ActiveDeadlineSeconds, v1alpha1.DefaultActiveDeadlineSeconds)),
 		MaxParked:       seconds(or(l.MaxParkedSeconds, v1alpha1.DefaultMaxParkedSeconds)),
-	}
-}
-
-// PolicyOf returns what a contract demands of legs.
-func PolicyOf(c record.Contract, limits record.Limits) ladder.RunPolicy {
-	return ladder.RunPolicy{
-		SecurityClass: ladder.SecurityClass(c.Routing.SecurityClass),
-		Metered:       ladder.MeteredPolicy(c.Routing.Metered),
-		Legs:          c.Routing.Legs,
-		CostLimited:   limits.MaxCostMicroUSD > 0,
 	}
 }
 
