@@ -2,6 +2,8 @@ package agentrun_test
 
 import (
 	"fmt"
+	"io"
+	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -15,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"belay.dev/belay/api/v1alpha1"
 	applyv1alpha1 "belay.dev/belay/api/v1alpha1/applyconfiguration/api/v1alpha1"
@@ -268,6 +271,25 @@ var _ = Describe("A run", func() {
 		outdated := applyv1alpha1.AgentRun(f.key.Name, f.namespace).WithResourceVersion("1").WithStatus(applyv1alpha1.AgentRunStatus().WithEpoch(1).WithPodName("report-1"))
 		err = api.Status().Apply(ctx, outdated, client.FieldOwner(v1alpha1.FieldManagerAgentRun), client.ForceOwnership)
 		Expect(apierrors.IsConflict(err)).To(BeTrue(), "%v", err)
+	})
+
+	It("shows people where it stands", func(ctx SpecContext) {
+		f.createLadder(ctx)
+		f.createRun(ctx)
+		f.started(ctx, 1, "node-a")
+		f.report(ctx, applyv1alpha1.RunnerStatus().WithEpoch(1).WithTurn(4).WithLeg("b").WithFailoverFrom("a").WithLegDisplay("b (from a)").
+			WithUsage(applyv1alpha1.Usage().WithTotalTokens(1234).WithCostMicroUSD(12500).WithCost("0.0125")))
+		user, err := apiServer.AddUser(envtest.User{Name: "someone", Groups: []string{"system:masters"}}, nil)
+		Expect(err).NotTo(HaveOccurred())
+		kubectl, err := user.Kubectl()
+		Expect(err).NotTo(HaveOccurred())
+		stdout, _, err := kubectl.Run("get", "arun", "-n", f.namespace, "-o", "wide")
+		Expect(err).NotTo(HaveOccurred())
+		raw, err := io.ReadAll(stdout)
+		Expect(err).NotTo(HaveOccurred())
+		lines := strings.Split(string(raw), "\n")
+		Expect(strings.Fields(lines[0])).To(Equal(strings.Fields("NAME SUCCEEDED REASON LEG TURN RESUMES COST AGE POD TOKENS LADDER EPOCH")))
+		Expect(lines[1]).To(MatchRegexp(`^report +Unknown +Running +b \(from a\) +4 +0 +0\.0125 +\S+ +report-1 +1234 +demo +1$`))
 	})
 
 	It("lets its pod go when it is deleted", func(ctx SpecContext) {

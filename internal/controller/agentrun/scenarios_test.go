@@ -130,6 +130,7 @@ func TestARunThatSucceeds(t *testing.T) {
 	if pod := c.pod("report-1"); pod == nil || len(pod.Finalizers) > 0 {
 		t.Errorf("the finished run's pod is %v; want it kept for its logs, without our finalizer", pod)
 	}
+	golden(t, "status-succeeded.yaml", status)
 	c.edit(func(s *v1alpha1.AgentRunSpec) { s.RestartLimit = ptr.To[int32](1) }) // kubectl wait needs the new generation in every condition
 	c.settle()
 	c.wantConditions(map[string]string{"Succeeded": "True/Completed"})

@@ -21,7 +21,7 @@ func TestAParkedRunHasNoPodUntilItsTime(t *testing.T) {
 	c.later(time.Minute)
 	c.settle()
 	c.wantPods("report-2")
-	c.wantConditions(map[string]string{"Parked": "False/NotParked", "Succeeded": "Unknown/Running"})
+	c.wantConditions(map[string]string{"Parked": "False/NotParked", "Succeeded": "Unknown/Running", "RouteAvailable": "Unknown/NotReported"})
 	if got := c.run().Status; ptr.Deref(got.Disruptions, 0)+ptr.Deref(got.Restarts, 0) != 0 {
 		t.Errorf("a park counted as %v disruptions and %v restarts", got.Disruptions, got.Restarts)
 	}
@@ -42,6 +42,10 @@ func parkedCluster(t *testing.T) *cluster {
 	c.exit("report-1", 0)
 	c.settle()
 	return c
+}
+
+func TestTheStatusOfAParkedRun(t *testing.T) {
+	golden(t, "status-parked.yaml", parkedCluster(t).run().Status)
 }
 
 func TestAParkedRunWakesWhenARouteReopens(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,6 +23,12 @@ const controllerName = "agentrun"
 
 // reconciliationTimeout bounds one pass.
 const reconciliationTimeout = time.Minute
+
+// Waits between passes that fail. The longest is short enough that an outage of the API server is soon forgotten.
+const (
+	errorBackoff    = 20 * time.Millisecond
+	maxErrorBackoff = time.Minute
+)
 
 // Indexes of the cache.
 const (
@@ -68,7 +75,10 @@ func SetupWithManager(ctx context.Context, mgr ctrl.Manager, clock clock.Passive
 		Owns(&corev1.Pod{}).
 		Watches(&v1alpha1.RouteLadder{}, handler.EnqueueRequestsFromMapFunc(r.runsBy(indexLadder))).
 		Watches(&v1alpha1.ProviderHealth{}, handler.EnqueueRequestsFromMapFunc(r.runsBy(indexWakeRoute))).
-		WithOptions(controller.Options{MaxConcurrentReconciles: r.options.Workers, ReconciliationTimeout: reconciliationTimeout}).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: r.options.Workers, ReconciliationTimeout: reconciliationTimeout,
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](errorBackoff, maxErrorBackoff),
+		}).
 		Complete(r)
 }
 

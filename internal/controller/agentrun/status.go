@@ -50,9 +50,11 @@ func adopt(s *v1alpha1.AgentRunStatus, p *podFacts) {
 	if s.StartTime == nil {
 		s.StartTime = ptr.To(p.created)
 	}
+	resumes := ptr.Deref(s.Resumes, 0)
 	if s.Runner != nil && s.Runner.Epoch < s.Epoch { // an earlier pod had begun
-		s.Resumes = ptr.To(ptr.Deref(s.Resumes, 0) + 1)
+		resumes++
 	}
+	s.Resumes = &resumes
 }
 
 // recordEpoch adds the record of a pod's end and counts what it counts. It is written once for an epoch, because the record
@@ -110,8 +112,8 @@ func setConditions(s *v1alpha1.AgentRunStatus, f *facts, d *decision) {
 			ObservedGeneration: f.run.Generation, LastTransitionTime: metav1.NewTime(f.now),
 		})
 	}
-	set(v1alpha1.ConditionPodReady, conditionStatus(d.podUp), d.podReady)
 	if finished(f.run) {
+		set(v1alpha1.ConditionPodReady, conditionStatus(d.podUp), d.podReady)
 		for i := range s.Conditions {
 			s.Conditions[i].ObservedGeneration = f.run.Generation
 		}
@@ -130,6 +132,7 @@ func setConditions(s *v1alpha1.AgentRunStatus, f *facts, d *decision) {
 		set(v1alpha1.ConditionStalled, metav1.ConditionFalse, condition{v1alpha1.ReasonNotStalled, ""})
 	}
 	set(v1alpha1.ConditionAdmitted, conditionStatus(d.admission.admitted()), condition{d.admission.reason, d.admission.message})
+	set(v1alpha1.ConditionPodReady, conditionStatus(d.podUp), d.podReady)
 	status, c := parkedCondition(f, d)
 	set(v1alpha1.ConditionParked, status, c)
 	status, c = suspendedCondition(f, d)
@@ -214,7 +217,7 @@ func ledgerCondition(s *v1alpha1.AgentRunStatus) (metav1.ConditionStatus, condit
 func routeCondition(s *v1alpha1.AgentRunStatus) (metav1.ConditionStatus, condition) {
 	runner := s.Runner
 	switch {
-	case runner == nil || (runner.Leg == "" && runner.Wake == nil):
+	case runner == nil || runner.Epoch != s.Epoch || (runner.Leg == "" && runner.Wake == nil):
 		return metav1.ConditionUnknown, condition{v1alpha1.ReasonNotReported, ""}
 	case runner.Wake == nil:
 		return metav1.ConditionTrue, condition{v1alpha1.ReasonAvailable, ""}
