@@ -169,7 +169,12 @@ func (r *reporter) finish(ctx context.Context, final v1alpha1.Final) error {
 	defer cancel()
 	for {
 		err := r.apply(ctx, last)
-		if err == nil {
+		switch {
+		case err == nil:
+			return nil
+		case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
+			// A forced apply conflicts only when another run has the name now.
+			r.log.Warn("the run was deleted; its last report is in the ledger alone", "error", err)
 			return nil
 		}
 		if apierrors.IsNotFound(err) || apierrors.IsInvalid(err) { // no later try would fare better

@@ -292,7 +292,7 @@ func (d *decision) decideLive(f *facts, p *podFacts) {
 	startup := startupDeadline(run)
 	if desiredState(run) != v1alpha1.DesiredStateRunning || age >= deadline || (!p.started && age >= startup) {
 		d.remove = append(d.remove, podRef{p.name, p.uid})
-		d.podReady, d.podUp = condition{v1alpha1.ReasonPodEnding, ""}, false
+		d.podReady, d.podUp = condition{v1alpha1.ReasonPodEnding, startProblem(f, p)}, false
 		d.wakeAt(f.now.Add(endingPoll))
 		return
 	}
@@ -310,7 +310,7 @@ func (d *decision) decideEnding(f *facts, p *podFacts) {
 	d.podUp = false
 	d.wakeAt(f.now.Add(endingPoll))
 	if p.node != nodeNotReady {
-		d.podReady = condition{v1alpha1.ReasonPodEnding, ""}
+		d.podReady = condition{v1alpha1.ReasonPodEnding, startProblem(f, p)}
 		return
 	}
 	if report := final(f.run); report != nil && endsRun(report.Outcome) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -83,7 +84,7 @@ func classifyEnd(f *facts, p *podFacts) (v1alpha1.EpochEnd, string) {
 	if age := f.now.Sub(p.created.Time); p.deleted && activeFor(run)+age >= activeDeadline(run) {
 		return v1alpha1.EpochFinished, ""
 	} else if p.deleted && !p.started && age >= startupDeadline(run) {
-		return v1alpha1.EpochNeverStarted, p.message
+		return v1alpha1.EpochNeverStarted, startProblem(f, p)
 	}
 	switch {
 	case report != nil && report.Outcome == v1alpha1.FinalFenced:
@@ -108,6 +109,19 @@ func fencedMessage(report *v1alpha1.Final) string {
 		return "another pod holds the ledger"
 	}
 	return fmt.Sprintf("the ledger's newest epoch is %d", report.LedgerEpoch)
+}
+
+// startProblem says what keeps, or kept, a pod from running its runner; empty for a pod that ran it. Once a pod is deleted
+// its status tells of the deletion, so the condition PodReady remembers what was seen before.
+func startProblem(f *facts, p *podFacts) string {
+	if p.started {
+		return ""
+	}
+	if c := meta.FindStatusCondition(f.run.Status.Conditions, v1alpha1.ConditionPodReady); p.deleted && c != nil && c.Message != "" &&
+		(c.Reason == v1alpha1.ReasonPodStarting || c.Reason == v1alpha1.ReasonPodEnding) {
+		return c.Message
+	}
+	return p.message
 }
 
 func deletedMessage(p *podFacts) string {
