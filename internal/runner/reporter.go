@@ -36,7 +36,7 @@ const (
 // the run's routes at once, mere progress seldom, and never blocks the loop.
 type reporter struct {
 	cfg    Config
-	client client.Client
+	client client.StatusClient
 	clock  clock.Clock
 	log    *slog.Logger
 	// jitter returns a number in [0, 1).
@@ -55,7 +55,7 @@ type reporter struct {
 	told      map[route.Name]breaker.Level
 }
 
-func newReporter(cfg Config, c client.Client, clk clock.Clock, log *slog.Logger, jitter func() float64, threshold func() int) *reporter {
+func newReporter(cfg Config, c client.StatusClient, clk clock.Clock, log *slog.Logger, jitter func() float64, threshold func() int) *reporter {
 	return &reporter{
 		cfg: cfg, client: c, clock: clk, log: log, jitter: jitter, threshold: threshold,
 		wake: make(chan struct{}, 1), done: make(chan struct{}),
@@ -176,8 +176,7 @@ func (r *reporter) finish(ctx context.Context, final v1alpha1.Final) error {
 			// A forced apply conflicts only when another run has the name now.
 			r.log.Warn("the run was deleted; its last report is in the ledger alone", "error", err)
 			return nil
-		}
-		if apierrors.IsNotFound(err) || apierrors.IsInvalid(err) { // no later try would fare better
+		case apierrors.IsInvalid(err): // no later try would fare better
 			return fmt.Errorf("write the last report to AgentRun %s/%s: %w", r.cfg.Namespace, r.cfg.Run, err)
 		}
 		r.log.Warn("the last report could not be written; it is tried again", "error", err)
