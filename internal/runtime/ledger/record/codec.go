@@ -1,6 +1,7 @@
 package record
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 )
@@ -33,6 +34,9 @@ func Encode(payload any, put func([]byte) (Blob, error)) (json.RawMessage, error
 	return json.Marshal(spilled{Spilled: &blob, RunUID: runUID(payload)})
 }
 
+// spilledPrefix begins every spilled payload, as Encode writes it.
+var spilledPrefix = []byte(`{"spilled":`)
+
 func runUID(payload any) string {
 	switch p := payload.(type) {
 	case RunStart:
@@ -63,8 +67,10 @@ func Decode(typ string, data json.RawMessage, get func(Blob) ([]byte, error)) (a
 		return nil, nil
 	}
 	var s spilled
-	if err := json.Unmarshal(data, &s); err != nil {
-		return nil, &DecodeError{Type: typ, Err: err}
+	if bytes.HasPrefix(data, spilledPrefix) { // most payloads are not, and need not be read twice
+		if err := json.Unmarshal(data, &s); err != nil {
+			return nil, &DecodeError{Type: typ, Err: err}
+		}
 	}
 	if s.Spilled != nil {
 		whole, err := get(*s.Spilled)
