@@ -19,10 +19,6 @@ import (
 // cache that lags behind, while pods start, work, crash, exit, park, are evicted, and lose their node. At no moment may two pods of the
 // run be able to run, and in the end the run must finish with every pod let go.
 func TestARunGetsOnePodAtATime(t *testing.T) {
-	histories := 100
-	if testing.Short() {
-		histories = 20
-	}
 	for seed := range uint64(histories) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			t.Parallel()

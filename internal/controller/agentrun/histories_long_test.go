@@ -1,0 +1,5 @@
+//go:build long
+
+package agentrun
+
+const histories = 1000
