@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"net"
 	"os"
@@ -39,6 +40,15 @@ func TestMain(m *testing.M) {
 		}
 	}
 	if err != nil {
+		panic(err)
+	}
+	// The tests wait for processes far more than they compute.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
+	// The race detector delays the end of every process by a second, by default.
+	if err := os.Setenv("GORACE", "atexit_sleep_ms=0"); err != nil {
 		panic(err)
 	}
 	code := m.Run()
