@@ -71,15 +71,15 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	}{
 		{"scripted providers", c.startProviders},
 		{"etcd, kube-apiserver, kube-controller-manager and kube-scheduler", c.startControlPlane},
-		{"Belay's resource definitions", c.installDefinitions},
+		{"Belay's definitions, roles and admission policies", c.install},
 		{"a node that runs pods as processes of this machine", c.startNode},
 		{"Belay's manager", c.StartManager},
 	} {
 		began := time.Now()
 		if err := step.run(ctx); err != nil {
-			return c, fmt.Errorf("start %s: %w (logs are in %s)", step.what, err, o.Dir)
+			return c, fmt.Errorf("%s: %w (logs are in %s)", step.what, err, o.Dir)
 		}
-		o.Progress("started %s (%.1f s)", step.what, time.Since(began).Seconds())
+		o.Progress("ready: %s (%.1f s)", step.what, time.Since(began).Seconds())
 	}
 	return c, nil
 }
@@ -116,15 +116,6 @@ func (c *Cluster) startProviders(context.Context) error {
 func (c *Cluster) startControlPlane(ctx context.Context) error {
 	started, err := rig.Start(ctx, rig.Config{Dir: filepath.Join(c.options.Dir, "control-plane")})
 	c.Rig = started
-	return err
-}
-
-func (c *Cluster) installDefinitions(ctx context.Context) error {
-	if _, err := c.Kubectl(ctx, "apply", "--server-side", "-f", filepath.Join(c.options.Root, "config", "crd", "bases")); err != nil {
-		return err
-	}
-	_, err := c.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=60s", "crd",
-		"agentruns.agents.belay.dev", "routeladders.agents.belay.dev", "providerhealths.agents.belay.dev")
 	return err
 }
 
@@ -195,7 +186,7 @@ func (c *Cluster) StartManager(ctx context.Context) error {
 		"--image", Image, "--metrics-bind-address", "0", "--health-probe-bind-address", probes, "--leader-elect=false",
 	}, c.options.ManagerArgs...)
 	c.manager, err = startProcess(filepath.Join(c.options.Root, "bin", "manager"), args,
-		[]string{"KUBECONFIG=" + c.Rig.Kubeconfig()}, filepath.Join(c.options.Dir, "manager.log"))
+		[]string{"KUBECONFIG=" + c.managerKubeconfig()}, filepath.Join(c.options.Dir, "manager.log"))
 	if err != nil {
 		return err
 	}
