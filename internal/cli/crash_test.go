@@ -19,11 +19,18 @@ func TestARunThatWasKilledInACallGoesOnWithoutRepeatingAnything(t *testing.T) {
 	  {calls: [{name: write, arguments: {path: before, content: x}}]},
 	  {calls: [{name: shell, arguments: {command: "echo effect >> effects; touch started; sleep 300 & sleep 300"}}]},
 	  {answer: "I saw what is there."}]}}}`)
-	p := w.startRun("--allow-shell")
+	temp := t.TempDir()
+	p := w.command(append(append([]string(nil), runArgs...), "--allow-shell")...)
+	p.cmd.Env = append(os.Environ(), "TMPDIR="+shortened(t, temp))
+	p.start()
 	eventually(t, "the command is at work", func() bool { return exists(w.path("ws/started")) })
 	p.signal(syscall.SIGKILL)
 	<-p.ended
 	eventually(t, "nothing of the workspace is left over", func() bool { return len(processesOf(t, w.path("ws"))) == 0 })
+
+	if left, err := os.ReadDir(temp); err != nil || len(left) != 0 {
+		t.Errorf("left over in the temporary folder: %v, %v", left, err)
+	}
 
 	w.run("--allow-shell").must(CodeCompleted, "resuming after 2 turns", "turn 2: shell: ", "found in the workspace's record").answers("I saw what is there.\n")
 	if got := w.read("ws/effects"); got != "effect\n" {
@@ -38,6 +45,17 @@ func TestARunThatWasKilledInACallGoesOnWithoutRepeatingAnything(t *testing.T) {
 	if left := processesOf(t, w.path("ws")); len(left) != 0 {
 		t.Errorf("left over: %v", left)
 	}
+}
+
+// shortened is a path to a folder that leaves room for a socket's name.
+func shortened(t *testing.T, dir string) string {
+	t.Helper()
+	link := filepath.Join(filepath.Dir(program), strconv.Itoa(os.Getpid()))
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.Remove(link) })
+	return link
 }
 
 func TestADamagedLedgerIsReportedAndNeverWrittenTo(t *testing.T) {

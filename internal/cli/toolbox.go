@@ -2,10 +2,10 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"os"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -16,6 +16,7 @@ import (
 // does not outlive a parent that is killed.
 func newToolbox() *cobra.Command {
 	config := toolbox.Config{ClientUID: -1}
+	var scratch string
 	command := &cobra.Command{
 		Use:    "toolbox",
 		Short:  "Serve the tools of a workspace to belay run",
@@ -30,13 +31,15 @@ func newToolbox() *cobra.Command {
 				cancel()
 			}()
 			err := toolbox.Serve(ctx, config)
-			// A parent that was killed cannot remove the folder that it made for the socket. Never more than an empty one goes.
-			_ = os.Remove(filepath.Dir(config.Socket))
+			if scratch != "" { // a parent that was killed cannot remove it
+				err = errors.Join(err, os.RemoveAll(scratch))
+			}
 			return err
 		},
 	}
 	flags := command.Flags()
 	flags.StringVar(&config.Socket, "socket", "", "path of the unix socket")
+	flags.StringVar(&scratch, "scratch", "", "folder to remove at the end")
 	flags.StringVar(&config.Workspace, "workspace", "", "directory that the tools work in")
 	flags.Int64Var(&config.Epoch, "epoch", 0, "epoch of the run")
 	flags.StringVar(&config.Run, "run", "", "UID of the run")

@@ -49,7 +49,7 @@ func startWorkspace(ctx context.Context, o Options, dir, uid string, epoch uint6
 	}
 	w := &workspace{dir: sockets, ended: make(chan struct{}), clock: o.Clock}
 	socket := filepath.Join(sockets, "toolbox.sock")
-	w.cmd = exec.Command(o.Program, "toolbox", "--socket", socket, "--workspace", dir,
+	w.cmd = exec.Command(o.Program, "toolbox", "--socket", socket, "--scratch", sockets, "--workspace", dir,
 		"--epoch", strconv.FormatUint(epoch, 10), "--run", uid, "--shell="+strconv.FormatBool(o.AllowShell))
 	w.cmd.Env = scrubbed(dir)
 	w.cmd.Stderr = &w.stderr
