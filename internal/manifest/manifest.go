@@ -18,6 +18,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
@@ -130,8 +131,13 @@ func withoutComments(doc []byte) []byte {
 }
 
 func (l *loader) document(place string, doc []byte) error {
+	raw, err := yaml.YAMLToJSONStrict(doc)
 	var object map[string]any
-	if err := yaml.UnmarshalStrict(doc, &object); err != nil {
+	if err == nil {
+		// As in the API server, a number without a fraction is an integer: the CEL rules tell the two apart.
+		err = utiljson.Unmarshal(raw, &object)
+	}
+	if err != nil {
 		return fmt.Errorf("%s: not a YAML object: %w", place, err)
 	}
 	kind, apiVersion := text(object, "kind"), text(object, "apiVersion")

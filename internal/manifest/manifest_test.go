@@ -118,3 +118,12 @@ func TestTheErrorOfASecretDoesNotQuoteIt(t *testing.T) {
 		t.Errorf("error quotes the secret: %v", err)
 	}
 }
+
+func TestWholeNumbersAreIntegersToTheRules(t *testing.T) {
+	for limit, says := range map[string]string{"8192": "", "128000": "", "128001": "maxOutputTokens must not exceed contextWindow"} {
+		_, err := load(t, strings.Replace(goodLadder, "contextWindow: 128000", "contextWindow: 128000, maxOutputTokens: "+limit, 1))
+		if says == "" && err != nil || says != "" && (err == nil || !strings.Contains(err.Error(), says)) {
+			t.Errorf("a cap of %s: %v, want %q", limit, err, says)
+		}
+	}
+}

@@ -178,18 +178,18 @@ func (s *scene) compare(seed uint64, books budget.Account, bills map[string]chao
 		bill := bills[l.Leg]
 		u, b := l.Charge.Usage, bill.Usage
 		// 1 USD for a million tokens of input, cached or not, and 2 USD for output; receipts are rounded up one by one.
-		if cost := b.Input + 2*b.Output; l.Charge.CostMicroUSD < int64(cost) {
+		if cost := b.Input + 2*b.Output; l.Charge.CostMicroUSD < cost {
 			s.t.Errorf("seed %d: leg %s cost %d micro-USD in the books, %d on the bill", seed, l.Leg, l.Charge.CostMicroUSD, cost)
 		}
 		if u.Estimated {
 			*estimated++
-			if u.InputTokens < int64(b.Input) || u.OutputTokens < int64(b.Output) {
+			if u.InputTokens < b.Input || u.OutputTokens < b.Output {
 				s.t.Errorf("seed %d: leg %s has books of %+v, below its bill of %+v", seed, l.Leg, u, b)
 			}
 			continue
 		}
 		*exact++
-		if u.InputTokens != int64(b.Input) || u.OutputTokens != int64(b.Output) || u.CachedInputTokens != int64(b.Cached) || l.Requests != bill.Requests {
+		if u.InputTokens != b.Input || u.OutputTokens != b.Output || u.CachedInputTokens != b.Cached || l.Requests != bill.Requests {
 			s.t.Errorf("seed %d: leg %s has books of %d requests and %+v, a bill of %d and %+v", seed, l.Leg, l.Requests, u, bill.Requests, b)
 		}
 	}
@@ -226,7 +226,7 @@ func (s *scene) compareEach(seed uint64) {
 		billed := arrived[p.Leg][0].Billed
 		arrived[p.Leg] = arrived[p.Leg][1:]
 		u := p.Charge.Usage
-		want := budget.Usage{InputTokens: int64(billed.Input), OutputTokens: int64(billed.Output), CachedInputTokens: int64(billed.Cached)}
+		want := budget.Usage{InputTokens: billed.Input, OutputTokens: billed.Output, CachedInputTokens: billed.Cached}
 		if u.Estimated {
 			if u.InputTokens < want.InputTokens || u.OutputTokens < want.OutputTokens {
 				s.t.Errorf("seed %d: receipt %d of leg %s estimates %+v, the bill is %+v", seed, p.Attempt, p.Leg, p.Charge.Usage, billed)

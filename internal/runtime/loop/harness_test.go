@@ -147,8 +147,12 @@ func (s *scene) dial(ctx context.Context, network, _ string) (net.Conn, error) {
 // until polls for a condition.
 func (s *scene) until(holds func() bool) {
 	s.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !holds(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
+	deadline, poll := time.After(10*time.Second), time.NewTicker(time.Millisecond)
+	defer poll.Stop()
+	for !holds() {
+		select {
+		case <-poll.C:
+		case <-deadline:
 			s.t.Fatal("the condition did not hold within 10 s")
 		}
 	}

@@ -31,13 +31,14 @@ type journal struct {
 
 // write appends payloads with one write. They are durable after the next sync only.
 func (j *journal) write(payloads ...any) error {
-	records := make([]ledger.Record, len(payloads))
+	records, encoded := make([]ledger.Record, len(payloads)), make([]json.RawMessage, len(payloads))
 	for i, p := range payloads {
 		t := record.TypeOf(p)
 		data, err := record.Encode(p, j.blob)
 		if err != nil {
 			return err
 		}
+		encoded[i] = data
 		records[i] = ledger.Record{Type: string(t), Crit: t.Critical(), Data: data}
 	}
 	at, err := j.ledger.AppendBatch(records)
@@ -46,7 +47,7 @@ func (j *journal) write(payloads ...any) error {
 	}
 	for i, r := range records {
 		// The record is decoded again, so that the state sees what a later reader will see, redaction aside.
-		payload, err := record.Decode(r.Type, r.Data.(json.RawMessage), j.fetch)
+		payload, err := record.Decode(r.Type, encoded[i], j.fetch)
 		if err != nil {
 			return err
 		}
