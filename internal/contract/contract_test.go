@@ -105,6 +105,36 @@ func (s someSecrets) Credential(secret, key string) (string, ladder.CredentialSt
 	return "", ladder.CredentialMissing
 }
 
+func (s someSecrets) AllowedHosts(secret string) string { return s[secret+"/allowed-hosts"] }
+
+func TestASecretIsSentOnlyToTheHostsThatItAllows(t *testing.T) {
+	l := &v1alpha1.RouteLadder{Spec: v1alpha1.RouteLadderSpec{
+		Providers: []v1alpha1.Provider{{
+			Name: "p", Dialect: v1alpha1.DialectOpenAIChat, BaseURL: "https://api.example.com:8443/v1",
+			Credential: &v1alpha1.Credential{SecretRef: v1alpha1.SecretKeyReference{Name: "keys", Key: "k"}},
+		}},
+		Legs: []v1alpha1.Leg{{Name: "a", Provider: "p", Model: "m", ContextWindow: 8192}},
+	}}
+	for hosts, want := range map[string]ladder.CredentialState{
+		"":                                   ladder.CredentialReady,
+		" \n":                                ladder.CredentialReady,
+		"api.example.com":                    ladder.CredentialReady,
+		"other.example.com, API.example.com": ladder.CredentialReady,
+		"other.example.com\napi.example.com": ladder.CredentialReady,
+		"example.com":                        ladder.CredentialNotForHost,
+		"api.example.com.evil.test":          ladder.CredentialNotForHost,
+		"other.example.com":                  ladder.CredentialNotForHost,
+	} {
+		chain, targets := LadderOf(l, someSecrets{"keys/k": "the-secret", "keys/allowed-hosts": hosts})
+		if got := chain.Legs[0].Credential; got != want {
+			t.Errorf("allowed-hosts %q: credential is %s, want %s", hosts, got, want)
+		}
+		if sent := targets["a"].Secret; want != ladder.CredentialReady && sent != "" {
+			t.Errorf("allowed-hosts %q: the secret is handed on although its host is not allowed", hosts)
+		}
+	}
+}
+
 func TestABareLadderHasTheDocumentedDefaults(t *testing.T) {
 	l := &v1alpha1.RouteLadder{Spec: v1alpha1.RouteLadderSpec{
 		Providers: []v1alpha1.Provider{{Name: "p", Dialect: "OpenAIChat", BaseURL: "https://h/v1"}},

@@ -1,7 +1,10 @@
 package contract
 
 import (
+	"slices"
+	"strings"
 	"time"
+	"unicode"
 
 	"belay.dev/belay/api/v1alpha1"
 	"belay.dev/belay/internal/runtime/breaker"
@@ -15,6 +18,18 @@ import (
 type Credentials interface {
 	// Credential returns the value of a key of a Secret, and whether it can be sent.
 	Credential(secret, key string) (string, ladder.CredentialState)
+	// AllowedHosts returns what the key AllowedHostsKey of a Secret says, empty if the Secret has no such key.
+	AllowedHosts(secret string) string
+}
+
+// AllowedHostsKey is the key by which the owner of a Secret says which hosts it may be sent to, separated by commas or
+// white space. A Secret without it may be sent to whatever host a ladder of its namespace names.
+const AllowedHostsKey = "allowed-hosts"
+
+// allowed tells whether a list of hosts names the host. An empty list names every host.
+func allowed(hosts, host string) bool {
+	names := strings.FieldsFunc(hosts, func(r rune) bool { return r == ',' || unicode.IsSpace(r) })
+	return len(names) == 0 || slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, host) })
 }
 
 // RouteOf returns the identity for health of a leg of the ladder. A leg without a provider has the zero route.
@@ -55,7 +70,11 @@ func LadderOf(l *v1alpha1.RouteLadder, credentials Credentials) (ladder.Ladder, 
 		}
 		secret, state := "", ladder.CredentialReady
 		if p.Credential != nil {
-			secret, state = credentials.Credential(p.Credential.SecretRef.Name, p.Credential.SecretRef.Key)
+			ref := p.Credential.SecretRef
+			secret, state = credentials.Credential(ref.Name, ref.Key)
+			if state == ladder.CredentialReady && !allowed(credentials.AllowedHosts(ref.Name), RouteOf(l, leg).Host()) {
+				secret, state = "", ladder.CredentialNotForHost
+			}
 		}
 		chosen := legOf(l, leg, state)
 		out.Legs = append(out.Legs, chosen)

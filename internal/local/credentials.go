@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"belay.dev/belay/internal/contract"
 	"belay.dev/belay/internal/runtime/ladder"
 )
 
@@ -46,6 +47,9 @@ func (s secrets) Credential(secret, key string) (string, ladder.CredentialState)
 	}
 	return "", ladder.CredentialMissing
 }
+
+// AllowedHosts returns the hosts that a Secret document may be sent to, as its owner wrote them.
+func (s secrets) AllowedHosts(secret string) string { return s.value(secret, contract.AllowedHostsKey) }
 
 // value is a key of a Secret as it stands, empty if there is none.
 func (s secrets) value(secret, key string) string {
@@ -90,8 +94,10 @@ func (s secrets) values() []string {
 		if f.Namespace != s.namespace {
 			continue
 		}
-		for _, v := range f.Data {
-			out = append(out, strings.TrimSpace(string(v)))
+		for k, v := range f.Data {
+			if k != contract.AllowedHostsKey {
+				out = append(out, strings.TrimSpace(string(v)))
+			}
 		}
 	}
 	return out

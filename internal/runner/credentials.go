@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	"belay.dev/belay/internal/contract"
 	"belay.dev/belay/internal/runtime/ladder"
 	"belay.dev/belay/internal/runtime/redact"
 )
@@ -32,6 +33,9 @@ func newCredentials(dir string) (*credentials, error) {
 		if err != nil || d.IsDir() {
 			return err
 		}
+		if filepath.Base(path) == contract.AllowedHostsKey {
+			return nil // no secret
+		}
 		info, err := os.Stat(path) // follows the links by which the kubelet swaps versions
 		if err != nil || info.IsDir() {
 			return err
@@ -47,6 +51,15 @@ func newCredentials(dir string) (*credentials, error) {
 		return nil, fmt.Errorf("read the mounted credentials: %w", err)
 	}
 	return c, nil
+}
+
+// AllowedHosts returns the hosts that a Secret may be sent to, as its owner wrote them.
+func (c *credentials) AllowedHosts(secret string) string {
+	data, err := os.ReadFile(filepath.Join(c.dir, filepath.Base(secret), contract.AllowedHostsKey))
+	if err != nil {
+		return "" // the key is optional, and so is its mount
+	}
+	return string(data)
 }
 
 // Credential returns the value of a key as it is mounted now.

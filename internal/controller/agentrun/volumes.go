@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"belay.dev/belay/api/v1alpha1"
+	"belay.dev/belay/internal/contract"
 )
 
 // Where things are in a run's containers.
@@ -92,7 +93,7 @@ func credentialSources(ladder *v1alpha1.RouteLadder) []corev1.VolumeProjection {
 	var refs []v1alpha1.SecretKeyReference
 	for i := range ladder.Spec.Providers {
 		if c := ladder.Spec.Providers[i].Credential; c != nil {
-			refs = append(refs, c.SecretRef)
+			refs = append(refs, c.SecretRef, v1alpha1.SecretKeyReference{Name: c.SecretRef.Name, Key: contract.AllowedHostsKey})
 		}
 	}
 	slices.SortFunc(refs, func(a, b v1alpha1.SecretKeyReference) int {

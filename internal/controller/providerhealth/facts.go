@@ -45,6 +45,8 @@ func (anyCredential) Credential(string, string) (string, ladder.CredentialState)
 	return "", ladder.CredentialReady
 }
 
+func (anyCredential) AllowedHosts(string) string { return "" }
+
 // ladderFactsOf returns the facts about a ladder; false if none of its legs has the route.
 func ladderFactsOf(l *v1alpha1.RouteLadder, name route.Name) (ladderFacts, bool) {
 	chain, _ := contract.LadderOf(l, anyCredential{})

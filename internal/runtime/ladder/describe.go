@@ -30,7 +30,7 @@ func (w *Walk) permanentReason() StopReason {
 	}
 	for _, s := range w.plan.Skipped {
 		switch s.Reason {
-		case SkipCredentialMissing, SkipCredentialNotMounted, SkipCredentialInvalid:
+		case SkipCredentialMissing, SkipCredentialNotMounted, SkipCredentialInvalid, SkipCredentialNotForHost:
 			legs++
 			credentials++
 		case CapabilityMissing:

@@ -243,6 +243,8 @@ const (
 	CredentialNotMounted CredentialState = "NotMounted"
 	// CredentialInvalid means that the provider rejected the value, and it has not changed since.
 	CredentialInvalid CredentialState = "Invalid"
+	// CredentialNotForHost means that the Secret names the hosts that it is for, and the leg's is not among them.
+	CredentialNotForHost CredentialState = "NotForHost"
 )
 
 // SecurityClass orders how confidential data is.

@@ -59,6 +59,8 @@ const (
 	SkipCredentialNotMounted SkipReason = "CredentialNotMounted"
 	// SkipCredentialInvalid legs have a credential that the provider rejected.
 	SkipCredentialInvalid SkipReason = "CredentialInvalid"
+	// SkipCredentialNotForHost legs have a credential whose Secret does not allow their host.
+	SkipCredentialNotForHost SkipReason = "CredentialNotForHost"
 	// CapabilityMissing legs cannot do what the turn needs.
 	CapabilityMissing SkipReason = "CapabilityMissing"
 	// WindowTooSmall legs cannot take the request before the context is reduced.
@@ -77,7 +79,7 @@ func (r SkipReason) passing() bool {
 	case RouteOpen, RouteCooling, RouteHalfOpen, WindowTooSmall:
 		return true
 	case NotSelected, DrainedLeg, ClassTooLow, MeteredDenied, NoPrice, UnknownLeg, SkipCredentialMissing,
-		SkipCredentialNotMounted, SkipCredentialInvalid, CapabilityMissing:
+		SkipCredentialNotMounted, SkipCredentialInvalid, SkipCredentialNotForHost, CapabilityMissing:
 		return false
 	}
 	return false
@@ -171,6 +173,8 @@ func (c CredentialState) refusal(l Leg) (SkipReason, string) {
 		return SkipCredentialNotMounted, secret + " was named after this pod had started; the run restarts to mount it"
 	case CredentialInvalid:
 		return SkipCredentialInvalid, "the provider rejected " + secret
+	case CredentialNotForHost:
+		return SkipCredentialNotForHost, fmt.Sprintf("the key allowed-hosts of Secret %q does not name %q", l.Route.SecretName, l.Route.Host())
 	}
 	return SkipCredentialMissing, secret + " is in an unknown state"
 }

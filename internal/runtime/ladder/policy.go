@@ -94,7 +94,7 @@ func Conflicts(l Ladder, p RunPolicy) []Conflict {
 			conflicts = append(conflicts, Conflict{Leg: leg.Name, Reason: reason,
 				Message: fmt.Sprintf("leg %q may not serve the run: %s; set routing.metered: Allow, or leave the leg out by routing.legs", leg.Name, why)})
 		case NotSelected, DrainedLeg, NoPrice, UnknownLeg, CapabilityMissing, WindowTooSmall, SkipCredentialMissing,
-			SkipCredentialNotMounted, SkipCredentialInvalid, RouteOpen, RouteCooling, RouteHalfOpen, "":
+			SkipCredentialNotMounted, SkipCredentialInvalid, SkipCredentialNotForHost, RouteOpen, RouteCooling, RouteHalfOpen, "":
 		}
 	}
 	return conflicts
