@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"belay.dev/belay/internal/contract"
 	"belay.dev/belay/internal/manifest"
 	"belay.dev/belay/internal/runtime/breaker"
@@ -40,38 +42,58 @@ func examples(t *testing.T, name string) []string {
 	return out
 }
 
-type anyKey struct{}
+// keys are the Secrets of a page.
+type keys []corev1.Secret
 
-func (anyKey) Credential(string, string) (string, ladder.CredentialState) {
-	return "key", ladder.CredentialReady
+func (k keys) value(secret, key string) string {
+	for _, s := range k {
+		if s.Name == secret {
+			return string(s.Data[key])
+		}
+	}
+	return ""
 }
+
+func (k keys) Credential(secret, key string) (string, ladder.CredentialState) {
+	if v := k.value(secret, key); v != "" {
+		return v, ladder.CredentialReady
+	}
+	return "", ladder.CredentialMissing
+}
+
+// AllowedHosts are the hosts that a Secret may be sent to.
+func (k keys) AllowedHosts(secret string) string { return k.value(secret, "allowed-hosts") }
 
 // TestTheLaddersOfTheProvidersPageWork validates each manifest as the API server does, and renders a request for each leg.
 func TestTheLaddersOfTheProvidersPageWork(t *testing.T) {
 	client := provider.NewClient(provider.Options{}, openaichat.Dialect{}, anthropic.Dialect{})
 	defer client.Close()
 	request := provider.Request{System: "s", Messages: []message.Message{{Role: message.RoleUser, Blocks: []message.Block{{Kind: message.BlockText, Text: "hello"}}}}}
-	names := map[string]bool{}
+	var paths []string
+	dir := t.TempDir()
 	for i, example := range examples(t, "providers.md") {
-		path := filepath.Join(t.TempDir(), fmt.Sprintf("%d.yaml", i))
-		if err := os.WriteFile(path, []byte(example), 0o600); err != nil {
+		paths = append(paths, filepath.Join(dir, fmt.Sprintf("block-%d.yaml", i+1)))
+		if err := os.WriteFile(paths[i], []byte(example), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		set, err := manifest.Load([]string{path}, nil)
-		if err != nil {
-			t.Errorf("%v in\n%s", err, example)
-			continue
+	}
+	set, err := manifest.Load(paths, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for i := range set.Ladders {
+		chain, targets := contract.LadderOf(&set.Ladders[i], keys(set.Secrets))
+		names[chain.Name] = true
+		if len(chain.Legs) != len(set.Ladders[i].Spec.Legs) {
+			t.Errorf("ladder %s: %d legs of %d can be used", chain.Name, len(chain.Legs), len(set.Ladders[i].Spec.Legs))
 		}
-		for j := range set.Ladders {
-			chain, targets := contract.LadderOf(&set.Ladders[j], anyKey{})
-			names[chain.Name] = true
-			if len(chain.Legs) != len(set.Ladders[j].Spec.Legs) {
-				t.Errorf("ladder %s: %d legs of %d can be used", chain.Name, len(chain.Legs), len(set.Ladders[j].Spec.Legs))
+		for _, leg := range chain.Legs {
+			if leg.Credential != ladder.CredentialReady {
+				t.Errorf("ladder %s, leg %s: its credential is %s", chain.Name, leg.Name, leg.Credential)
 			}
-			for _, leg := range chain.Legs {
-				if _, err := client.Prepare(targets[leg.Name], request); err != nil {
-					t.Errorf("ladder %s, leg %s: %v", chain.Name, leg.Name, err)
-				}
+			if _, err := client.Prepare(targets[leg.Name], request); err != nil {
+				t.Errorf("ladder %s, leg %s: %v", chain.Name, leg.Name, err)
 			}
 		}
 	}

@@ -253,3 +253,13 @@ func TestALegThatCannotDoWhatTheTurnNeedsIsSkipped(t *testing.T) {
 		t.Errorf("plan = %+v", plan)
 	}
 }
+
+func TestAProbeThatIsCutIsKept(t *testing.T) {
+	s := newScene(t, `legs: {a: {steps: [{status: 503, times: 3}, {answer: "one ", finishReason: length}, {answer: "two"}]}}`, "a")
+	s.expectEnd("Completed", "one two")
+	s.expectCaps(4096, 4096, 4096, 4096, 4096)
+	receipts := find[record.LLMAttempt](s)
+	if !receipts[3].Probe || receipts[3].Failure != nil || receipts[4].CircuitState != "Closed" {
+		t.Errorf("the probe %+v, then %+v; want it answered and the route closed", receipts[3], receipts[4])
+	}
+}

@@ -36,6 +36,8 @@ type leapClock struct {
 	*clocktesting.FakeClock
 	mu    sync.Mutex
 	waits []time.Duration
+	// still keeps the time where it is.
+	still bool
 }
 
 func newLeapClock() *leapClock {
@@ -47,7 +49,9 @@ func (c *leapClock) NewTimer(d time.Duration) clock.Timer {
 	c.mu.Lock()
 	c.waits = append(c.waits, d)
 	c.mu.Unlock()
-	c.Step(d)
+	if !c.still {
+		c.Step(d)
+	}
 	return t
 }
 
@@ -74,6 +78,8 @@ type scene struct {
 	health loop.Health
 	disk   func(loop.Ledger) loop.Ledger
 	random func() float64
+	// watch is told each record.
+	watch func(payload any)
 	// conn wraps each connection to a provider.
 	conn func(net.Conn) net.Conn
 	// seen are the records of the last epoch.
@@ -187,7 +193,12 @@ func (s *scene) runContext(ctx context.Context) (loop.End, error) {
 		Identity: loop.Identity{RunUID: testUID, Namespace: "default", Name: "r", Version: "test"},
 		Contract: s.contract, Limits: s.contract.Limits, Ledger: disk, Entries: ledger.Replay(nil, s.dir),
 		Ladders: s, Models: models, Health: s.health, Clock: s.clock, Random: random,
-		Observe: func(_ time.Time, p any) { s.seen = append(s.seen, p) },
+		Observe: func(_ time.Time, p any) {
+			s.seen = append(s.seen, p)
+			if s.watch != nil {
+				s.watch(p)
+			}
+		},
 		Open: func(context.Context) (loop.Workspace, []tools.Tool, error) {
 			return s.workspace, s.workspace.tools, nil
 		},
