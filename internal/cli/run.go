@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 	"k8s.io/utils/clock"
@@ -46,7 +47,7 @@ An interrupt suspends the run; a second one ends belay at once, which a later in
 	flags.StringArrayVarP(&options.Files, "filename", "f", nil, "manifest: a file, a folder, or - for stdin; repeatable")
 	flags.StringVar(&options.Run, "run", "", "the AgentRun to run, if the files have several: NAME or NAMESPACE/NAME")
 	flags.StringArrayVar(&options.Credentials, "credential", nil, "name/key=ENVVAR: take a key of a Secret from the environment; repeatable")
-	flags.StringVar(&options.DataDir, "data-dir", ".belay", "directory of the ledgers, best outside the workspace")
+	flags.StringVar(&options.DataDir, "data-dir", defaultDataDir(), "directory of the ledgers, best outside the workspace")
 	flags.StringVar(&options.Workspace, "workspace", ".", "directory that the tools work in")
 	flags.BoolVar(&options.AllowShell, "allow-shell", false, "offer the shell tool: the model's commands run as you")
 	flags.BoolVar(&options.Fresh, "fresh", false, "start over; the old ledger is kept under another name")
@@ -116,4 +117,16 @@ func codeOf(err error) Code {
 		return CodeFenced
 	}
 	return CodeRetryable
+}
+
+// defaultDataDir is where the user's programs keep their state, outside of any workspace (XDG Base Directory
+// Specification); without a home directory it is the working directory.
+func defaultDataDir() string {
+	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "belay")
+	}
+	if home, err := os.UserHomeDir(); err == nil {
+		return filepath.Join(home, ".local", "state", "belay")
+	}
+	return ".belay"
 }
