@@ -123,10 +123,11 @@ func (r *Runner) identify(ctx context.Context) (*v1alpha1.AgentRun, error) {
 		if err == nil {
 			return &run, r.isOurs(&run)
 		}
-		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		if apierrors.IsNotFound(err) {
 			return nil, fmt.Errorf("read AgentRun %s: %w", key, err)
 		}
-		r.log.Warn("the API server does not answer; it is tried again", "error", err)
+		// A new namespace's role binding takes a moment to reach every API server, so a refusal is tried again as well.
+		r.log.Warn("the AgentRun cannot be read; it is tried again", "error", err)
 		timer := r.clock.NewTimer(retryEvery)
 		select {
 		case <-ctx.Done():
