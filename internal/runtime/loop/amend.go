@@ -69,6 +69,15 @@ func (s *State) learn(leg string, f *failure.Failure) {
 	s.Lessons[leg] = l
 }
 
+// teaches tells failures after which a turn goes on with an amended request or not at all.
+func teaches(f *failure.Failure) bool {
+	if f == nil {
+		return false
+	}
+	return f.Kind == failure.OutputTruncated || f.Kind == failure.InvalidRequest ||
+		f.Kind == failure.ContextLengthExceeded && f.Sub == failure.SubOutputReservation && f.Limit-f.Requested >= minRoom
+}
+
 // forgetTurn drops the lessons that hold for one turn only.
 func (s *State) forgetTurn() {
 	for leg, l := range s.Lessons {

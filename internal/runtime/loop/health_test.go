@@ -1,6 +1,7 @@
 package loop_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"belay.dev/belay/internal/runtime/ladder"
 	"belay.dev/belay/internal/runtime/ledger/record"
 	"belay.dev/belay/internal/runtime/loop"
+	"belay.dev/belay/internal/runtime/provider"
 	"belay.dev/belay/internal/runtime/route"
 )
 
@@ -91,5 +93,40 @@ func TestATurnWithoutToolsWaitsForTheDiskAtMostTwice(t *testing.T) {
 		if n := per[turn+1] - per[turn]; n < 1 || n > 2 {
 			t.Errorf("turn %d waited %d times for the disk, want 1 or 2", turn, n)
 		}
+	}
+}
+
+// TestAnAmendedTurnThatMovedOnIsResumed kills the runner after a leg's request was amended and its route opened before it
+// could be sent: the turn had moved on to the next leg, and must not end for what the first one said.
+func TestAnAmendedTurnThatMovedOnIsResumed(t *testing.T) {
+	for name, first := range map[string]string{
+		"a raised cap":       `{answer: "cut", finishReason: length}`,
+		"a repaired history": `{status: 400, error: {type: invalid_request_error, message: "tool_calls must be followed by tool messages"}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, `legs: {
+			  a: {vendor: Compatible, steps: [{thinking: "hm", calls: [{name: look, arguments: {}}]}, `+first+`]},
+			  b: {vendor: Compatible, steps: [{status: 503}, {answer: "from b"}]}}`, "a", "b")
+			s.target("a", func(t *provider.Target) { t.Reasoning = provider.ReasoningReplayed })
+			health := &cluster{views: []map[route.Name]breaker.Shared{s.shared("a", 1, breaker.Closed, 0)}}
+			s.health = health
+			killed := &mortal{left: 1 << 30, late: true}
+			s.disk = func(l loop.Ledger) loop.Ledger { killed.Ledger = l; return killed }
+			s.watch = func(payload any) {
+				if d, ok := payload.(*record.Diagnostic); ok && d.Reason == "RequestAmended" {
+					health.views[0] = s.shared("a", 2, breaker.Open, time.Hour)
+				}
+				if r, ok := payload.(*record.LLMAttempt); ok && r.Leg == "b" {
+					killed.left = 1
+				}
+			}
+			if _, err := s.run(); !errors.Is(err, errKilled) {
+				t.Fatalf("err = %v, want a kill after the first receipt of b", err)
+			}
+			s.expectRequests("a=2 b=1")
+			s.disk = nil
+			s.expectEnd("Completed", "from b")
+			s.expectRequests("a=2 b=2")
+		})
 	}
 }

@@ -114,14 +114,14 @@ func (r *runner) plan(ctx context.Context) (*turn, error) {
 	t.walk = ladder.NewWalk(current.Ladder, plan, need, ladder.Counts{
 		Retries: r.state.RetriesBefore, MaxModelRetries: r.cfg.Limits.MaxModelRetries, Parks: r.state.Parks, LastLeg: r.state.LastLeg,
 	})
-	r.replay(t.walk)
+	r.replay(t.walk, need)
 	return t, r.journal.write(planRecord(t.number, plan))
 }
 
 // replay brings a new walk to where the last epoch left the turn.
-func (r *runner) replay(w *ladder.Walk) {
+func (r *runner) replay(w *ladder.Walk, need ladder.Need) {
 	rewalked := 0
-	for _, receipt := range r.state.Receipts {
+	for i, receipt := range r.state.Receipts {
 		for ; rewalked < receipt.Rewalks; rewalked++ {
 			w.Rewalked()
 		}
@@ -136,6 +136,11 @@ func (r *runner) replay(w *ladder.Walk) {
 			leg = ""
 		}
 		w.Record(leg, ladder.Result{Failure: receipt.Failure, Paid: paid(receipt.Charge), Probe: receipt.Probe}, receipt.At)
+		if i+1 < len(r.state.Receipts) && teaches(receipt.Failure) {
+			// The turn went on, so that the request was amended; whether the same leg was asked next says nothing, since its
+			// route may have opened in between.
+			w.Amended(need)
+		}
 	}
 	if len(r.state.Receipts) > 0 {
 		w.Restart()
