@@ -50,7 +50,9 @@ func newScene(t *testing.T) *scene {
 	}
 	name := strings.Trim(regexp.MustCompile(`[^a-z0-9]+`).ReplaceAllString(strings.ToLower(strings.TrimPrefix(t.Name(), "Test")), "-"), "-")
 	s := &scene{t: t, ctx: t.Context(), ns: fmt.Sprintf("%.40s-%d", name, scenes.Add(1))}
-	s.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.ns}})
+	s.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.ns, Labels: map[string]string{
+		"pod-security.kubernetes.io/enforce": "restricted", // pods of runs must be fit for it
+	}}})
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), cleanWithin)
 		defer cancel()
