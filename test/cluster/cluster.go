@@ -221,7 +221,8 @@ func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 // KubectlInput is Kubectl with an input.
 func (c *Cluster) KubectlInput(ctx context.Context, input string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubectl"), args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Rig.Kubeconfig())
+	// Its cache is keyed by the server's address, which another cluster may have had before.
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Rig.Kubeconfig(), "KUBECACHEDIR="+filepath.Join(c.options.Dir, "kubectl"))
 	return output(cmd, input)
 }
 

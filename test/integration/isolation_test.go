@@ -37,7 +37,7 @@ func TestWorkspaceFindsNeitherCredentialsNorLedgerNorToken(t *testing.T) {
 	// A setup step may have a secret; the workspace has not. This one leaks it into a file, which proves that the search
 	// finds what is there, and lets the run meet a credential in a tool's output.
 	run.Spec.Workspace.Setup = []v1alpha1.SetupStep{{
-		Name: "leak", Command: []string{"sh", "-c", `printf '%s\n' "$KEY" > leak; printf 'eyJhbGciOi decoy\n' > token`},
+		Name: "leak", Command: []string{"sh", "-c", `printf '%s\n' "$KEY" > leak; printf 'eyJ%s decoy\n' hbGciOi > token`},
 		Env: []v1alpha1.EnvVar{
 			{Name: "KEY", ValueFrom: &v1alpha1.EnvVarSource{SecretKeyRef: &v1alpha1.SecretKeyReference{Name: secretName, Key: "only"}}},
 			{Name: "OTHER", Value: ptr.To("key-of-the-setup")},
@@ -85,7 +85,7 @@ func (s *scene) wantSecretNowhere(run *v1alpha1.AgentRun, value string) {
 		s.t.Errorf("looked at %d files of the ledger: %v", files, err)
 	}
 	for _, args := range [][]string{
-		{"get", "belay,pods,events", "-o", "yaml"},
+		{"get", "arun,ladder,providerhealth,pods,events", "-o", "yaml"},
 		{"logs", run.Status.PodName, "--all-containers"},
 	} {
 		out := s.kubectl(args...)

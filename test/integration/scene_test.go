@@ -70,7 +70,7 @@ func newScene(t *testing.T) *scene {
 // evidence logs what a person would look at.
 func (s *scene) evidence(ctx context.Context) {
 	for _, args := range [][]string{
-		{"get", "belay,pod,pvc", "-n", s.ns, "-o", "wide"},
+		{"get", "arun,ladder,providerhealth,pod,pvc", "-n", s.ns, "-o", "wide"},
 		{"get", "arun", "-n", s.ns, "-o", "yaml"},
 		{"get", "events", "-n", s.ns, "--sort-by=.lastTimestamp"},
 	} {
