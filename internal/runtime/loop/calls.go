@@ -204,9 +204,18 @@ func (r *runner) result(p PendingCall, attempt int, o tools.Outcome, recovered b
 	return r.journal.write(record.ToolResult{
 		Turn: p.Turn, Attempt: attempt, Recovered: recovered, DurationMilliseconds: o.Duration.Milliseconds(),
 		Result: message.Result{
-			CallID: p.ID, Name: p.Name, Status: resultStatus(o.Status), ErrorKind: string(o.ErrorKind), Text: o.Text, Media: media,
+			CallID: p.ID, Name: p.Name, Status: resultStatus(o.Status), ErrorKind: string(o.ErrorKind), Text: r.redacted(o.Text), Media: media,
 		},
 	})
+}
+
+// redacted returns a text without the secrets that the run knows. The ledger would leave them out in any case; the model, and
+// with it every provider of the ladder, must not read them either, and sees the same text in every epoch.
+func (r *runner) redacted(text string) string {
+	if r.cfg.Redact == nil {
+		return text
+	}
+	return r.cfg.Redact(text)
 }
 
 func resultStatus(s tools.Status) message.ResultStatus {
