@@ -167,8 +167,12 @@ func (r *reporter) finish(ctx context.Context, final v1alpha1.Final) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, finalWithin)
 	defer cancel()
+	var failed error // the newest answer, rather than our own giving up
 	for {
 		err := r.apply(ctx, last)
+		if failed == nil || ctx.Err() == nil {
+			failed = err
+		}
 		switch {
 		case err == nil:
 			return nil
@@ -184,7 +188,7 @@ func (r *reporter) finish(ctx context.Context, final v1alpha1.Final) error {
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			return fmt.Errorf("write the last report to AgentRun %s/%s: %w", r.cfg.Namespace, r.cfg.Run, err)
+			return fmt.Errorf("write the last report to AgentRun %s/%s: %w", r.cfg.Namespace, r.cfg.Run, failed)
 		case <-timer.C():
 		}
 	}
