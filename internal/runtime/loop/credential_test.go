@@ -189,3 +189,33 @@ func TestTheLedgerTellsNothingOfACredential(t *testing.T) {
 		}
 	}
 }
+
+func TestWhiteSpaceAroundAKeyMakesNoOtherKey(t *testing.T) {
+	s := keyedScene(t, ladder.AdvanceOnCredentialFailure)
+	s.current = func(n int, l *loop.Ladder) {
+		if n < 3 {
+			return
+		}
+		target := l.Targets["a"]
+		target.Secret += "\n"
+		l.Targets["a"] = target
+	}
+	s.expectEnd("Completed", "from b")
+	s.expectRequests("a=1 b=3")
+}
+
+func TestACredentialThatWorkedSinceIsJudgedAnew(t *testing.T) {
+	s := newScene(t, `legs: {
+	  a: {apiKey: good, steps: [{calls: [{name: look, arguments: {}}]}]},
+	  b: {steps: [{calls: [{name: look, arguments: {}}]}, {answer: "from b"}]}}`, "a", "b")
+	s.current = func(n int, l *loop.Ladder) {
+		target := l.Targets["a"]
+		target.Secret = "sk-bad-key-of-a"
+		if n == 4 { // the plan of the second turn
+			target.Secret = "good"
+		}
+		l.Targets["a"] = target
+	}
+	s.expectEnd("Completed", "from b")
+	s.expectRequests("a=3 b=2")
+}
