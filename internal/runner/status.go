@@ -82,17 +82,8 @@ func usageOf(c budget.Charge, requests, retries int) *v1alpha1.Usage {
 		Requests: ptr.To(int64(requests)), Retries: ptr.To(int64(retries)),
 		InputTokens: ptr.To(u.InputTokens), CachedInputTokens: ptr.To(u.CachedInputTokens), CacheWriteTokens: ptr.To(u.CacheWriteTokens),
 		OutputTokens: ptr.To(u.OutputTokens), ReasoningTokens: ptr.To(u.ReasoningTokens), TotalTokens: ptr.To(u.Tokens()),
-		CostMicroUSD: ptr.To(c.CostMicroUSD), Cost: dollars(c.CostMicroUSD),
+		CostMicroUSD: ptr.To(c.CostMicroUSD), Cost: budget.Dollars(c.CostMicroUSD),
 	}
-}
-
-// dollars formats micro-USD as the COST column shows it, for example 0.0125.
-func dollars(microUSD int64) string {
-	text := fmt.Sprintf("%d.%06d", microUSD/1_000_000, microUSD%1_000_000)
-	for len(text) > 2 && text[len(text)-1] == '0' && text[len(text)-3] != '.' {
-		text = text[:len(text)-1]
-	}
-	return text
 }
 
 func headOf(h ledger.Head) *v1alpha1.LedgerHead {

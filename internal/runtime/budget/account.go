@@ -203,17 +203,3 @@ func (a *Account) Lose() {
 
 // Turn counts a committed answer.
 func (a *Account) Turn() { a.Turns++ }
-
-// USD formats micro-USD for people, for example 1.25 USD; amounts below a cent keep their digits.
-func USD(microUSD int64) string {
-	sign := ""
-	if microUSD < 0 {
-		sign, microUSD = "-", -microUSD
-	}
-	whole, frac := microUSD/1_000_000, microUSD%1_000_000
-	digits := fmt.Sprintf("%06d", frac)
-	for len(digits) > 2 && digits[len(digits)-1] == '0' {
-		digits = digits[:len(digits)-1]
-	}
-	return fmt.Sprintf("%s%d.%s USD", sign, whole, digits)
-}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"belay.dev/belay/internal/runtime/budget"
 	"belay.dev/belay/internal/runtime/failure"
 	"belay.dev/belay/internal/runtime/ledger"
 	"belay.dev/belay/internal/runtime/ledger/record"
@@ -159,7 +160,7 @@ func (n *narrator) lost() {
 	n.total.lost++
 	n.total.charge(n.pending.Leg, n.pending.Reserved)
 	n.say(1, "request %d to %s was lost with its process; %s reserved for it are charged",
-		n.pending.Attempt, n.pending.Leg, dollars(n.pending.Reserved.CostMicroUSD))
+		n.pending.Attempt, n.pending.Leg, "$"+budget.Dollars(n.pending.Reserved.CostMicroUSD))
 	n.pending = nil
 }
 
@@ -248,7 +249,7 @@ func (n *narrator) attempt(p *record.LLMAttempt) {
 		if u.Estimated {
 			estimated = "about "
 		}
-		cost = fmt.Sprintf(", %s%d in + %d out tokens, %s", estimated, u.InputTokens, u.OutputTokens, dollars(p.Charge.CostMicroUSD))
+		cost = fmt.Sprintf(", %s%d in + %d out tokens, %s", estimated, u.InputTokens, u.OutputTokens, "$"+budget.Dollars(p.Charge.CostMicroUSD))
 	}
 	if p.Failure == nil {
 		n.say(1, "%s answered in %s%s", leg, milliseconds(p.DurationMilliseconds), cost)

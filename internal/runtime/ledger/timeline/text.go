@@ -76,19 +76,6 @@ func wrap(text string, first, rest int) []string {
 	return lines
 }
 
-// dollars prints micro-USD with at least two and at most six decimals.
-func dollars(micro int64) string {
-	sign := ""
-	if micro < 0 {
-		sign, micro = "-", -micro
-	}
-	decimals := strings.TrimRight(fmt.Sprintf("%06d", micro%1_000_000), "0")
-	for len(decimals) < 2 {
-		decimals += "0"
-	}
-	return fmt.Sprintf("%s$%d.%s", sign, micro/1_000_000, decimals)
-}
-
 // span prints a duration for people. A negative one, from a clock that stepped
 // back, is none.
 func span(d time.Duration) string {

@@ -69,9 +69,9 @@ func (n *narrator) summary() error {
 	for _, line := range wrap(text, n.opts.Width, n.opts.Width) {
 		n.print(line)
 	}
-	n.print(fmt.Sprintf("cost %s, %d tokens", dollars(cost), tokens))
+	n.print(fmt.Sprintf("cost %s, %d tokens", "$"+budget.Dollars(cost), tokens))
 	for _, l := range t.legs {
-		n.print(excerpt(fmt.Sprintf("%s: %s, %d in + %d out tokens", l.leg, dollars(l.cost), l.usage.InputTokens, l.usage.OutputTokens), n.opts.Width))
+		n.print(excerpt(fmt.Sprintf("%s: %s, %d in + %d out tokens", l.leg, "$"+budget.Dollars(l.cost), l.usage.InputTokens, l.usage.OutputTokens), n.opts.Width))
 	}
 	return n.err
 }
