@@ -113,7 +113,9 @@ func TestAnAnswerStartsTheCountOfParksAnew(t *testing.T) {
 			}
 			break
 		}
-		parks++
+		if parks++; parks > 50 {
+			t.Fatal("the run parks forever")
+		}
 		s.clock.SetTime(end.Parked.Until)
 	}
 	// Three requests and five probes fail before the answer: six parks; then twelve more.
