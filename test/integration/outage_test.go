@@ -66,7 +66,7 @@ func TestRunSurvivesAnOutageAndTheDeathOfItsPod(t *testing.T) {
 	ladder.Spec.Breaker = &v1alpha1.BreakerPolicy{BaseCooldownSeconds: ptr.To[int32](900)}
 	s.create(s.secret("primary", "backup"), ladder, s.run("mend"))
 
-	run := s.midCall("mend")
+	s.midCall("mend")
 	if got := s.kubectl("get", "arun", "mend", "-o", "jsonpath={.status.runner.legDisplay}"); got != "backup (from primary)" {
 		t.Errorf("kubectl shows the leg as %q, want %q", got, "backup (from primary)")
 	}
@@ -79,7 +79,7 @@ func TestRunSurvivesAnOutageAndTheDeathOfItsPod(t *testing.T) {
 	if err := shared.Node.KillPod(s.ns, "mend-1"); err != nil {
 		t.Fatal(err)
 	}
-	run = s.completes("mend")
+	run := s.completes("mend")
 	status := run.Status
 	if status.Epoch != 2 || ptr.Deref(status.Resumes, 0) != 1 || ptr.Deref(status.ReplayedTurns, 0) != 1 {
 		t.Errorf("epoch %d, resumes %d, replayedTurns %d; want 2, 1 and 1", status.Epoch, ptr.Deref(status.Resumes, 0), ptr.Deref(status.ReplayedTurns, 0))
