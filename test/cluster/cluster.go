@@ -176,6 +176,13 @@ func copyProgram(from, to string) error {
 	return os.WriteFile(to, data, 0o755)
 }
 
+// RestartNode cuts the node's power and starts it again: its pods' processes die at once, and the API server hears of it
+// from the new node.
+func (c *Cluster) RestartNode(ctx context.Context) error {
+	c.Node.Stop()
+	return c.startNode(ctx)
+}
+
 // StartManager starts the manager and waits until it is ready.
 func (c *Cluster) StartManager(ctx context.Context) error {
 	probes, err := freeAddress()

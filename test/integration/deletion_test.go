@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"belay.dev/belay/api/v1alpha1"
@@ -64,6 +65,21 @@ func TestDeletedRunTakesItsClaimAlongIfAskedTo(t *testing.T) {
 	}
 	s.gone(client.ObjectKey{Namespace: s.ns, Name: "belay-" + string(run.UID)}, &corev1.PersistentVolumeClaim{})
 	s.gone(client.ObjectKey{Namespace: s.ns, Name: "brief-1"}, &corev1.Pod{})
+}
+
+func TestFinishedRunIsDeletedAfterItsTimeToLive(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	s.provider("only", oneAnswer)
+	run := s.run("fleeting")
+	run.Spec.TTLSecondsAfterFinished = ptr.To[int32](2)
+	s.create(s.secret("only"), s.ladder("only"), run)
+
+	s.gone(client.ObjectKeyFromObject(run), &v1alpha1.AgentRun{})
+	s.gone(client.ObjectKey{Namespace: s.ns, Name: "fleeting-1"}, &corev1.Pod{})
+	get[corev1.PersistentVolumeClaim](s, "belay-"+string(run.UID))
+	s.wantIntact(run)
+	s.wantAsked("only", 1)
 }
 
 func TestNamespaceWithARunningRunGoesAway(t *testing.T) {

@@ -3,6 +3,8 @@
 // namespace and providers of its own on the one cluster that they share. They assert what a user may rely on, where a user
 // would look: kubectl, the API, what the providers were asked, the ledger, the files of the workspace.
 //
+// KEEP=1 keeps the logs and ledgers of a suite that passed, too.
+//
 // It may import everything of the test module, the API types, internal/chaos and the readers of the ledger.
 package integration
 
@@ -58,7 +60,7 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, "integration: stop the cluster:", err)
 		}
 	}
-	if code != 0 {
+	if code != 0 || os.Getenv("KEEP") != "" {
 		fmt.Fprintln(os.Stderr, "integration: logs and ledgers are kept in", dir)
 		return
 	}

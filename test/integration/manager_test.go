@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"belay.dev/belay/api/v1alpha1"
@@ -127,5 +128,32 @@ func TestManagerMayDieAtAnyMoment(t *testing.T) {
 	if got := len(s.lines(run, "turns.log")); got > turns || got < turns-int(run.Status.Epoch)+1 {
 		t.Errorf("the %d commands had %d effects in %d epochs", turns, got, run.Status.Epoch)
 	}
+	s.wantIntact(run)
+}
+
+// The node and the manager are everybody's, so this test runs while no other does.
+func TestRunSurvivesAPowerCut(t *testing.T) {
+	s := newScene(t)
+	s.provider("only", gatedTurns)
+	s.create(s.secret("only"), s.ladder("only"), s.run("tough"))
+
+	s.midCall("tough")
+	if err := shared.KillManager(); err != nil {
+		t.Fatal(err)
+	}
+	if err := shared.RestartNode(s.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := shared.StartManager(s.ctx); err != nil {
+		t.Fatal(err)
+	}
+	run := s.completes("tough")
+	if ptr.Deref(run.Status.Resumes, 0) != 1 || len(run.Status.Epochs) != 2 || run.Status.Epochs[0].Message == "" {
+		t.Errorf("%d resumes and the epochs %+v, want 1, and two with what happened to the first", ptr.Deref(run.Status.Resumes, 0), run.Status.Epochs)
+	}
+	if got := s.answeredTurns("only"); !slices.Equal(got, []int{0, 1, 2}) {
+		t.Errorf("the provider gave answers after %v answers, want each of the three turns once", got)
+	}
+	s.wantOnce(run)
 	s.wantIntact(run)
 }

@@ -177,3 +177,33 @@ func TestOpenRouteIsPaidForOnce(t *testing.T) {
 	s.wantAsked("primary", 3)
 	s.wantAsked("backup", 5)
 }
+
+func TestRecoveredPrimaryIsUsedAgain(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	s.provider("primary", outage)
+	s.provider("backup", oneAnswer)
+	ladder := s.ladder("primary", "backup")
+	ladder.Spec.Breaker = &v1alpha1.BreakerPolicy{BaseCooldownSeconds: ptr.To[int32](5)}
+	s.create(s.secret("primary", "backup"), ladder, s.run("during"))
+	s.completes("during")
+	s.wantAsked("backup", 1)
+
+	s.provider("primary", oneAnswer)
+	s.awaitHealth("primary", v1alpha1.HealthHalfOpen)
+	// The cluster wants one success before it trusts the route again; the run that is asked to find out gets its answer by it.
+	s.create(s.run("probing"))
+	run := s.completes("probing")
+	requests := payloads[record.LLMRequest](s.ledger(run))
+	if len(requests) != 1 || requests[0].Leg != "primary" || !requests[0].Probe {
+		t.Errorf("the run sent %+v, want one request, which is the probe of primary", requests)
+	}
+	health := s.awaitHealth("primary", v1alpha1.HealthClosed)
+	if trips := ptr.Deref(health.Status.Trips, 0); trips != 0 {
+		t.Errorf("the route has %d trips on record after its recovery, want 0", trips)
+	}
+	s.create(s.run("after"))
+	s.completes("after")
+	s.wantAsked("primary", 3+2)
+	s.wantAsked("backup", 1)
+}
