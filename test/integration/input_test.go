@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"belay.dev/belay/api/v1alpha1"
 	"belay.dev/belay/internal/runtime/ledger/record"
@@ -207,8 +208,9 @@ func TestManifestThatMakesNoSenseIsRefusedByTheAPIServer(t *testing.T) {
 		{"a leg of a provider that does not exist", func(ctx context.Context) error { return shared.api.Create(ctx, orphanLeg) }, "spec.providers"},
 		{"another task for a run that exists", func(ctx context.Context) error {
 			run := get[v1alpha1.AgentRun](s, "frozen")
+			change := client.MergeFrom(run.DeepCopy())
 			run.Spec.Task = "Something else."
-			return shared.api.Update(ctx, run)
+			return shared.api.Patch(ctx, run, change)
 		}, "task is immutable"},
 	} {
 		if err := c.try(s.ctx); err == nil || !strings.Contains(err.Error(), c.want) {

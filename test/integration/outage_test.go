@@ -178,32 +178,38 @@ func TestOpenRouteIsPaidForOnce(t *testing.T) {
 	s.wantAsked("backup", 5)
 }
 
-func TestRecoveredPrimaryIsUsedAgain(t *testing.T) {
+func TestRunReturnsToARecoveredPrimary(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	s.provider("primary", outage)
-	s.provider("backup", oneAnswer)
+	s.provider("backup", gatedTurns)
 	ladder := s.ladder("primary", "backup")
 	ladder.Spec.Breaker = &v1alpha1.BreakerPolicy{BaseCooldownSeconds: ptr.To[int32](5)}
-	s.create(s.secret("primary", "backup"), ladder, s.run("during"))
-	s.completes("during")
-	s.wantAsked("backup", 1)
+	s.create(s.secret("primary", "backup"), ladder, s.run("back"))
 
-	s.provider("primary", oneAnswer)
-	s.awaitHealth("primary", v1alpha1.HealthHalfOpen)
-	// The cluster wants one success before it trusts the route again; the run that is asked to find out gets its answer by it.
-	s.create(s.run("probing"))
-	run := s.completes("probing")
-	requests := payloads[record.LLMRequest](s.ledger(run))
-	if len(requests) != 1 || requests[0].Leg != "primary" || !requests[0].Probe {
-		t.Errorf("the run sent %+v, want one request, which is the probe of primary", requests)
+	run := s.midCall("back")
+	s.provider("primary", gatedTurns)
+	s.eventually(soon, "the run is asked to find out how primary is", func() (bool, string) {
+		status := get[v1alpha1.ProviderHealth](s, s.routeOf("primary")).Status
+		return status.State == v1alpha1.HealthHalfOpen && status.Probe != nil && status.Probe.RunUID == string(run.UID), fmt.Sprintf("%s, probe %+v", status.State, status.Probe)
+	})
+	s.openGate(run)
+	run = s.completes("back")
+
+	var got []string
+	for _, r := range payloads[record.LLMRequest](s.ledger(run)) {
+		got = append(got, fmt.Sprintf("turn %d %s probe=%t", r.Turn, r.Leg, r.Probe))
+	}
+	want := []string{
+		"turn 1 primary probe=false", "turn 1 primary probe=false", "turn 1 primary probe=false", "turn 1 backup probe=false",
+		"turn 2 primary probe=true", "turn 3 primary probe=false",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("requests (-want +got):\n%s", diff)
 	}
 	health := s.awaitHealth("primary", v1alpha1.HealthClosed)
 	if trips := ptr.Deref(health.Status.Trips, 0); trips != 0 {
 		t.Errorf("the route has %d trips on record after its recovery, want 0", trips)
 	}
-	s.create(s.run("after"))
-	s.completes("after")
-	s.wantAsked("primary", 3+2)
-	s.wantAsked("backup", 1)
+	s.wantOnce(run)
 }
