@@ -43,7 +43,7 @@ func TestDeletedRunLeavesItsClaimAndNothingElse(t *testing.T) {
 	// The name is free: a new run of it starts from zero, on a claim of its own.
 	s.create(s.run("unwanted"))
 	again := s.midCall("unwanted")
-	s.openGate(again)
+	s.open(gate, again)
 	again = s.completes("unwanted")
 	if again.UID == run.UID || again.Status.Epoch != 1 {
 		t.Errorf("the new run has UID %s and epoch %d, want another than %s and 1", again.UID, again.Status.Epoch, run.UID)

@@ -98,7 +98,7 @@ func TestBadEditOfTheLadderDoesNotEndARun(t *testing.T) {
 	run := s.midCall("steady")
 	good := run.Status.Epoch
 	s.editLadder("is rejected", false, func(l *v1alpha1.RouteLadder) { l.Spec.Providers[0].CABundle = brokenBundle })
-	s.openGate(run)
+	s.open(gate, run)
 	run = s.completes("steady")
 	if run.Status.Epoch != good {
 		t.Errorf("the run needed epoch %d, want it to end in epoch %d", run.Status.Epoch, good)

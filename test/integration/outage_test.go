@@ -28,8 +28,8 @@ func (s *scene) midCall(name string) *v1alpha1.AgentRun {
 	return run
 }
 
-// openGate lets the command end.
-func (s *scene) openGate(run *v1alpha1.AgentRun) {
+// open lets the command end that waits for the gate.
+func (s *scene) open(gate string, run *v1alpha1.AgentRun) {
 	s.t.Helper()
 	if err := os.WriteFile(filepath.Join(s.volume(run), "workspace", gate), nil, 0o644); err != nil {
 		s.t.Fatal(err)
@@ -188,12 +188,17 @@ func TestRunReturnsToARecoveredPrimary(t *testing.T) {
 	s.create(s.secret("primary", "backup"), ladder, s.run("back"))
 
 	run := s.midCall("back")
-	s.provider("primary", gatedTurns)
+	s.provider("primary", strings.Replace(gatedTurns, "cat effects.log", "until [ -e second ]; do sleep 0.1; done; cat effects.log", 1))
 	s.eventually(soon, "the run is asked to find out how primary is", func() (bool, string) {
 		status := get[v1alpha1.ProviderHealth](s, s.routeOf("primary")).Status
 		return status.State == v1alpha1.HealthHalfOpen && status.Probe != nil && status.Probe.RunUID == string(run.UID), fmt.Sprintf("%s, probe %+v", status.State, status.Probe)
 	})
-	s.openGate(run)
+	s.open(gate, run)
+	health := s.awaitHealth("primary", v1alpha1.HealthClosed)
+	if trips := ptr.Deref(health.Status.Trips, 0); trips != 0 {
+		t.Errorf("the route has %d trips on record after its recovery, want 0", trips)
+	}
+	s.open("second", run)
 	run = s.completes("back")
 
 	var got []string
@@ -206,10 +211,6 @@ func TestRunReturnsToARecoveredPrimary(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)
-	}
-	health := s.awaitHealth("primary", v1alpha1.HealthClosed)
-	if trips := ptr.Deref(health.Status.Trips, 0); trips != 0 {
-		t.Errorf("the route has %d trips on record after its recovery, want 0", trips)
 	}
 	s.wantOnce(run)
 }

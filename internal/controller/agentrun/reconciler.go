@@ -52,7 +52,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, err
 	}
 	if f == nil {
-		return ctrl.Result{}, r.releaseOrphans(ctx, req)
+		return quietly(r.releaseOrphans(ctx, req))
 	}
 	d := decide(f)
 	if err := r.enact(ctx, f, &d); err != nil {
@@ -63,7 +63,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	status := nextStatus(f, &d)
 	if !equality.Semantic.DeepEqual(f.run.Status, status) {
-		if err := r.writeStatus(ctx, f.run, status); err != nil {
+		if err := r.writeStatus(ctx, f.run, status); apierrors.IsNotFound(err) {
+			return ctrl.Result{}, nil // the run was deleted, and the event of that brings the next pass
+		} else if err != nil {
 			return quietly(err)
 		}
 		r.announce(ctx, f.run, &status)

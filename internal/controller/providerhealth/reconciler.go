@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -178,8 +179,12 @@ func (r *Reconciler) sinceWrite(key types.NamespacedName, now time.Time) time.Du
 
 func equal(a, b *v1alpha1.ProviderHealthStatus) bool { return equality.Semantic.DeepEqual(a, b) }
 
-// quietly takes a conflict for what it is: the pass rested on an old state, and the next one will not.
+// quietly takes a conflict for what it is: the pass rested on an old state, and the next one will not. In a namespace that
+// goes away there is nothing left to do.
 func quietly(err error) (ctrl.Result, error) {
+	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		return ctrl.Result{}, nil
+	}
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 		return ctrl.Result{RequeueAfter: 100 * time.Millisecond}, nil
 	}
