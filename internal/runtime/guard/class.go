@@ -33,7 +33,7 @@ func (s *State) countClasses() (warned bool) {
 			worked = append(worked, j.call.Tool)
 		}
 	}
-	s.classes = slices.DeleteFunc(s.classes, func(c class) bool { return c.tool != "" && slices.Contains(worked, c.tool) })
+	s.classes = slices.DeleteFunc(s.classes, func(c class) bool { return slices.Contains(worked, c.tool) })
 	for _, j := range s.turn.results {
 		if j.failed && !slices.Contains(worked, j.call.Tool) {
 			s.count(j.failure)

@@ -205,7 +205,7 @@ func (s *State) remember(j judged, r Result) {
 	if r.Status != message.ResultNotRun && !Kind(r.ErrorKind).harmless() {
 		s.unchanged = nil
 	}
-	if !j.failed || r.Refusal != NotRefused {
+	if !j.failed {
 		return
 	}
 	s.unchanged = append(s.unchanged, j.failure)

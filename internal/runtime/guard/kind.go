@@ -51,6 +51,8 @@ func (k Kind) Hint() string {
 		return "Hint: the same call will most likely fail in the same way. Read the message, look at the present state, and change the arguments or the approach."
 	case Timeout:
 		return "Hint: the call may have had effects, so check the present state first. Then ask for less at a time, or for a longer time limit if the tool has one."
+	case kindCancelled, Denied:
+		return ""
 	}
 	return ""
 }

@@ -31,12 +31,11 @@ func clip(s string, limit int) string {
 // maxNameBytes is the longest name of a tool that any provider accepts.
 const maxNameBytes = 64
 
+const nameCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
+
 // toolName shows a tool's name. A model may have made it up: one that no tool can have is quoted and cut.
 func toolName(name string) string {
-	plain := name != "" && len(name) <= maxNameBytes && !strings.ContainsFunc(name, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-')
-	})
-	if plain {
+	if name != "" && len(name) <= maxNameBytes && strings.Trim(name, nameCharacters) == "" {
 		return name
 	}
 	return fmt.Sprintf("%q", clip(name, maxNameBytes))
