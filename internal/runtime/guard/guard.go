@@ -193,7 +193,7 @@ func (s *State) judge(c Call, r Result) judged {
 		return j
 	}
 	j.failed = true
-	j.failure = failure{call: c, kind: kind, digest: j.digest, text: clip(r.Text, excerptBytes)}
+	j.failure = failure{call: c, kind: kind, digest: j.digest, text: clip(kind.withoutHint(r.Text), excerptBytes)}
 	if first, ok := s.failedBefore(c); ok && r.Refusal == RefusedRepeat {
 		j.failure.text = first.text
 	}

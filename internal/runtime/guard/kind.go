@@ -1,5 +1,7 @@
 package guard
 
+import "strings"
+
 // Kind is why a call did not end well, in the words of package tools. Only the kinds that another call may cure have a
 // name here; every other is not the model's to correct.
 type Kind string
@@ -55,4 +57,21 @@ func (k Kind) Hint() string {
 		return ""
 	}
 	return ""
+}
+
+// WithHint appends the hint to the text of a failure, if the kind has one. A text as it stands in a Result may carry its
+// hint; what the guard tells of a failure leaves it out again.
+func (k Kind) WithHint(text string) string {
+	hint := k.Hint()
+	if hint == "" {
+		return text
+	}
+	if text != "" {
+		text = strings.TrimSuffix(text, "\n") + "\n"
+	}
+	return text + hint
+}
+
+func (k Kind) withoutHint(text string) string {
+	return strings.TrimSuffix(strings.TrimSuffix(text, k.Hint()), "\n")
 }

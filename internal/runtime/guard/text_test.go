@@ -54,6 +54,34 @@ func TestHints(t *testing.T) {
 	}
 }
 
+func TestAHintIsToldOnce(t *testing.T) {
+	for _, test := range []struct {
+		kind       Kind
+		text, want string
+	}{
+		{NotFound, "no file", "no file\n" + NotFound.Hint()},
+		{NotFound, "no file\n", "no file\n" + NotFound.Hint()},
+		{NotFound, "", NotFound.Hint()},
+		{Denied, "no\n", "no\n"},
+	} {
+		if got := test.kind.WithHint(test.text); got != test.want {
+			t.Errorf("%s: got %q, want %q", test.kind, got, test.want)
+		}
+	}
+
+	r := newRun(nil)
+	missing := fails("read", "a", NotFound)
+	missing.result.Text = NotFound.WithHint("no file a")
+	r.turn(missing)
+	r.turn(missing)
+	if got := r.refused[0].Text; strings.Count(got, NotFound.Hint()) != 1 || !strings.Contains(got, "no file a\n"+NotFound.Hint()) {
+		t.Errorf("got the refusal\n%s", got)
+	}
+	if got := r.noted[0].Text; strings.Contains(got, NotFound.Hint()) {
+		t.Errorf("got the directive\n%s", got)
+	}
+}
+
 func TestTheDirectiveRestatesTheSchemaOfEachRejectedTool(t *testing.T) {
 	r := newRun(nil)
 	r.turn(fails("write", "1", InvalidArguments))
