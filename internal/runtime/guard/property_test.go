@@ -55,7 +55,7 @@ func eachSeed(t *testing.T, seeds int, property func(t *testing.T, random *rand.
 // asked at any place.
 func TestAReplayArrivesAtTheSameStateAndDecisions(t *testing.T) {
 	polling := Polling{"status": 20 * time.Second}
-	eachSeed(t, 300, func(t *testing.T, random *rand.Rand) {
+	eachSeed(t, 100, func(t *testing.T, random *rand.Rand) {
 		live := newRun(polling)
 		var moves []move
 		for range 40 {
@@ -165,7 +165,7 @@ func same(h string) bool {
 
 func TestRepetitionsAreFoundAsByLookingAtTheWholeHistory(t *testing.T) {
 	found := map[string]int{}
-	eachSeed(t, 1000, func(t *testing.T, random *rand.Rand) {
+	eachSeed(t, 400, func(t *testing.T, random *rand.Rand) {
 		r, oracle := newRun(nil), &naive{}
 		letters := 1 + random.IntN(4)
 		for n := range 40 {
