@@ -66,12 +66,14 @@ test-unit: ## Run the tests of the root module; suites with an API server are am
 .PHONY: test-integration
 test-integration: assets build ## Run the test module: whole runs on a control plane with a process-backed node.
 	@KUBEBUILDER_ASSETS="$$(hack/assets.sh --print)"; export KUBEBUILDER_ASSETS; \
+	HELM="$$(hack/tool.sh helm)"; export HELM; \
 	gotest="$$(hack/tool.sh gotest)"; \
 	cd test; set -x; "$$gotest" -skips SKIPS -- $(RACE) -shuffle=on -timeout 30m $(TESTFLAGS) ./...
 
 .PHONY: test-long
 test-long: assets build ## Run the tests with the build tag "long", then fuzz every target for FUZZTIME.
 	@KUBEBUILDER_ASSETS="$$(hack/assets.sh --print)"; export KUBEBUILDER_ASSETS; \
+	HELM="$$(hack/tool.sh helm)"; export HELM; \
 	gotest="$$(hack/tool.sh gotest)"; \
 	"$$gotest" -skips test/SKIPS -- -tags long -shuffle=on -timeout 60m $(TESTFLAGS) ./...; \
 	(cd test && "$$gotest" -skips SKIPS -- -tags long -shuffle=on -timeout 60m $(TESTFLAGS) ./...); \
@@ -100,13 +102,14 @@ generate: ## Generate deep copies and apply configurations of the API types.
 	$(call drop-stale,api,*/applyconfiguration/*.go)
 
 .PHONY: manifests
-manifests: ## Generate the CRDs and the manager's role.
+manifests: ## Generate the CRDs and the manager's role, and copy what the Helm chart shares with config/.
 	@controller_gen="$$(hack/tool.sh controller-gen)"; mark="$$(mktemp)"; \
 	"$$controller_gen" crd "paths=$(API_PATHS)" output:crd:dir=config/crd/bases; \
 	if [ -d internal/controller ]; then \
 	  "$$controller_gen" rbac:roleName=manager-role paths=./internal/controller/... output:rbac:dir=config/rbac; \
 	fi; \
-	$(call drop-stale,config/crd/bases,*.yaml)
+	$(call drop-stale,config/crd/bases,*.yaml); \
+	hack/chart-files.sh
 
 # A generated file that the generator did not write this time has lost its source.
 define drop-stale

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds a development tool from the modules below tools/ and prints its path.
 #
-#   hack/tool.sh NAME      NAME: benchstat controller-gen golangci-lint gotest
+#   hack/tool.sh NAME      NAME: benchstat controller-gen golangci-lint gotest helm
 #
 # The path is the only thing written to stdout, so "$(hack/tool.sh benchstat)"
 # runs the tool. A tool is built once for a state of its module and a version of
@@ -20,6 +20,7 @@ benchstat) module=bench package=golang.org/x/perf/cmd/benchstat ;;
 controller-gen) module=generate package=sigs.k8s.io/controller-tools/cmd/controller-gen ;;
 golangci-lint) module=lint package=./golangci-lint ;;
 gotest) module=gotest package=. ;;
+helm) module=helm package=helm.sh/helm/v4/cmd/helm ;;
 *) die "unknown tool \"$name\"; see hack/tool.sh" ;;
 esac
 

@@ -43,6 +43,8 @@ type Options struct {
 	Providers string
 	// ManagerArgs are further flags of the manager.
 	ManagerArgs []string
+	// Bare leaves out Belay's definitions, roles, policies and manager, for whoever installs them.
+	Bare bool
 	// Progress is told each step, for people; nil for nobody.
 	Progress func(format string, args ...any)
 }
@@ -66,15 +68,19 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	}
 	c := &Cluster{options: o}
 	for _, step := range []struct {
-		what string
-		run  func(context.Context) error
+		what  string
+		run   func(context.Context) error
+		belay bool
 	}{
-		{"scripted providers", c.startProviders},
-		{"etcd, kube-apiserver, kube-controller-manager and kube-scheduler", c.startControlPlane},
-		{"Belay's definitions, roles and admission policies", c.install},
-		{"a node that runs pods as processes of this machine", c.startNode},
-		{"Belay's manager", c.StartManager},
+		{"scripted providers", c.startProviders, false},
+		{"etcd, kube-apiserver, kube-controller-manager and kube-scheduler", c.startControlPlane, false},
+		{"Belay's definitions, roles and admission policies", c.install, true},
+		{"a node that runs pods as processes of this machine", c.startNode, false},
+		{"Belay's manager", c.StartManager, true},
 	} {
+		if step.belay && o.Bare {
+			continue
+		}
 		began := time.Now()
 		if err := step.run(ctx); err != nil {
 			return c, fmt.Errorf("%s: %w (logs are in %s)", step.what, err, o.Dir)
