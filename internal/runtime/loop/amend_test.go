@@ -266,9 +266,10 @@ func TestAProbeThatIsCutIsKept(t *testing.T) {
 
 func TestALegWhoseWindowIsNearlyAllOutputIsNotLeft(t *testing.T) {
 	s := newScene(t, `legs: {a: {dialect: AnthropicMessages, contextWindow: 3000, steps: [{answer: "fits"}]}, b: `+answers+`}`, "a", "b")
-	// The estimate of the input, which leaves the body's own words out, fits beside 2,800 tokens; what the provider counts does not.
-	s.ladder.Legs[0].ContextWindow, s.ladder.Legs[0].MaxOutputTokens = 3000, 2800
-	s.target("a", func(t *provider.Target) { t.MaxOutputTokens = 2800 })
+	// The estimate of the input fits beside 2,650 tokens of output; what the provider counts, escapes included, does not.
+	s.contract.Task = strings.Repeat(`"`, 600)
+	s.ladder.Legs[0].ContextWindow, s.ladder.Legs[0].MaxOutputTokens = 3000, 2650
+	s.target("a", func(t *provider.Target) { t.MaxOutputTokens = 2650 })
 	s.expectEnd("Completed", "fits")
 	s.expectRequests("a=2 b=0")
 }
