@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"belay.dev/belay/internal/runtime/guard"
 	"belay.dev/belay/internal/runtime/ledger/record"
 	"belay.dev/belay/internal/runtime/message"
 	"belay.dev/belay/internal/runtime/tools"
@@ -40,9 +41,9 @@ func (r *runner) answerCalls(ctx context.Context) error {
 			return err
 		}
 		call := r.state.Pending[0]
-		tool, refusal := r.admit(call.Call, cut)
+		tool, refusal := r.admit(call, cut)
 		if refusal != nil {
-			if err := r.result(call, 0, *refusal, false); err != nil {
+			if err := r.refuse(call, *refusal); err != nil {
 				return err
 			}
 			continue
@@ -67,7 +68,7 @@ func (r *runner) batch(first tools.Tool) []planned {
 		return batch
 	}
 	for _, call := range r.state.Pending[1:] {
-		tool, refusal := r.admit(call.Call, false)
+		tool, refusal := r.admit(call, false)
 		if refusal != nil || tool.Effect != tools.ReadOnly || len(batch) == maxParallelCalls {
 			break
 		}
@@ -76,15 +77,27 @@ func (r *runner) batch(first tools.Tool) []planned {
 	return batch
 }
 
+// refusal is why a call is answered without being dispatched.
+type refusal struct {
+	tools.Outcome
+	// by is the guard's rule, empty if it is not the guard that refuses.
+	by guard.Refusal
+}
+
 // admit finds the tool of a call, or the reason why the call is answered without being dispatched.
-func (r *runner) admit(call message.Call, cut bool) (tools.Tool, *tools.Outcome) {
-	refuse := func(kind tools.ErrorKind, format string, args ...any) *tools.Outcome {
-		o := tools.Refusal(kind, fmt.Sprintf(format, args...))
-		return &o
+func (r *runner) admit(call PendingCall, cut bool) (tools.Tool, *refusal) {
+	refuse := func(kind tools.ErrorKind, format string, args ...any) *refusal {
+		return &refusal{Outcome: tools.Refusal(kind, fmt.Sprintf(format, args...))}
 	}
 	if cut {
 		return tools.Tool{}, refuse(tools.KindCancelled,
 			"Not executed: the answer with this call was cut by the output limit, so its arguments may be incomplete. Send it again, in smaller pieces if it is large.")
+	}
+	// A call that was started before must be seen through: it is no news that it repeats another.
+	if len(call.Starts) == 0 {
+		if no, refused := r.state.Guard.Refuse(guardedCall(call.Call)); refused {
+			return tools.Tool{}, &refusal{Outcome: tools.Refusal(tools.ErrorKind(no.Kind), no.Text), by: no.Refusal}
+		}
 	}
 	at := slices.IndexFunc(r.tools, func(t tools.Tool) bool { return t.Name == call.Name })
 	if at < 0 {
@@ -201,12 +214,54 @@ func (r *runner) result(p PendingCall, attempt int, o tools.Outcome, recovered b
 		}
 		media = append(media, message.Media{MIMEType: m.MIMEType, Blob: blob})
 	}
+	text := o.Text
+	failed := commandFailed(o)
+	if !failed {
+		text = guard.Kind(o.ErrorKind).WithHint(text)
+	}
 	return r.journal.write(record.ToolResult{
-		Turn: p.Turn, Attempt: attempt, Recovered: recovered, DurationMilliseconds: o.Duration.Milliseconds(),
+		Turn: p.Turn, Attempt: attempt, Recovered: recovered, CommandFailed: failed, DurationMilliseconds: o.Duration.Milliseconds(),
 		Result: message.Result{
-			CallID: p.ID, Name: p.Name, Status: resultStatus(o.Status), ErrorKind: string(o.ErrorKind), Text: r.redacted(o.Text), Media: media,
+			CallID: p.ID, Name: p.Name, Status: resultStatus(o.Status), ErrorKind: string(o.ErrorKind), Text: r.redacted(text), Media: media,
 		},
 	})
+}
+
+// refuse answers a call that is not dispatched.
+func (r *runner) refuse(p PendingCall, why refusal) error {
+	text := why.Text
+	if why.by == "" {
+		text = guard.Kind(why.ErrorKind).WithHint(text)
+	}
+	return r.journal.write(record.ToolResult{
+		Turn: p.Turn, Attempt: nextAttempt(p), Refusal: string(why.by),
+		Result: message.Result{
+			CallID: p.ID, Name: p.Name, Status: resultStatus(why.Status), ErrorKind: string(why.ErrorKind), Text: r.redacted(text),
+		},
+	})
+}
+
+// commandFailed tells that the tool worked and the command that it ran reported a failure, as a failing test suite does.
+func commandFailed(o tools.Outcome) bool {
+	return o.Status == tools.Error && o.ErrorKind == tools.KindExecutionFailed && (o.ExitCode != nil || o.Signal != "")
+}
+
+// guarded is how the guard sees calls: by the digest of their arguments.
+func guarded(calls []message.Call) []guard.Call {
+	out := make([]guard.Call, len(calls))
+	for i, c := range calls {
+		out[i] = guardedCall(c)
+	}
+	return out
+}
+
+func guardedCall(c message.Call) guard.Call {
+	out := guard.Call{ID: c.ID, Tool: c.Name, Arguments: "raw:" + c.RawArguments}
+	if c.RawArguments == "" {
+		// Arguments of a committed call are a JSON object, so they have a digest.
+		out.Arguments, _ = tools.ArgumentsDigest(c.Arguments)
+	}
+	return out
 }
 
 // redacted returns a text without the secrets that the run knows. The ledger would leave them out in any case; the model, and

@@ -18,6 +18,7 @@ import (
 
 	"belay.dev/belay/internal/runtime/breaker"
 	"belay.dev/belay/internal/runtime/budget"
+	"belay.dev/belay/internal/runtime/guard"
 	"belay.dev/belay/internal/runtime/ladder"
 	"belay.dev/belay/internal/runtime/ledger"
 	"belay.dev/belay/internal/runtime/ledger/record"
@@ -252,6 +253,9 @@ func (r *runner) run(ctx context.Context) error {
 				return err
 			}
 		}
+		if stopped, err := r.heed(); err != nil || stopped {
+			return err
+		}
 		if end, ok := r.state.verdict(); ok {
 			return r.finish(end)
 		}
@@ -268,6 +272,27 @@ func (r *runner) run(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// heed does what the guard asks for after a turn with calls: it ends the run, or tells the model.
+func (r *runner) heed() (stopped bool, err error) {
+	offered := make([]guard.Tool, len(r.tools))
+	for i, t := range r.tools {
+		offered[i] = guard.Tool{Name: t.Name, Schema: string(t.InputSchema)}
+	}
+	decision := r.state.Guard.Decide(offered)
+	if stop := decision.Stop; stop != nil {
+		if err := r.journal.write(record.Diagnostic{Turn: r.state.Committed, Reason: string(stop.Reason), Text: stop.Message}); err != nil {
+			return false, err
+		}
+		return true, r.finish(record.RunEnd{Turn: r.state.Committed, Reason: string(stop.Reason), Message: stop.Message, Text: stop.Text})
+	}
+	for _, note := range decision.Notes {
+		if err := r.journal.write(record.Control{Turn: r.state.Committed, Kind: string(note.Kind), Text: note.Text}); err != nil {
+			return false, err
+		}
+	}
+	return false, nil
 }
 
 func (r *runner) finish(end record.RunEnd) error {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"belay.dev/belay/internal/runtime/budget"
+	"belay.dev/belay/internal/runtime/guard"
 	"belay.dev/belay/internal/runtime/ladder"
 	"belay.dev/belay/internal/runtime/ledger/record"
 	"belay.dev/belay/internal/runtime/message"
@@ -80,6 +81,9 @@ type State struct {
 	LengthStops int
 	// ToolTurns judges the newest turn that had calls.
 	LastToolTurn ToolTurn
+
+	// Guard watches the run for loops and for calls that the model does not mend.
+	Guard *guard.State
 
 	End *record.RunEnd
 
@@ -160,8 +164,9 @@ func (s *State) Apply(e Entry) error {
 	case *record.ToolStart:
 		return s.toolStart(e, p)
 	case *record.ToolResult:
-		return s.toolResult(p)
+		return s.toolResult(e, p)
 	case *record.Control:
+		s.Guard.Apply(guard.Noted{Kind: guard.NoteKind(p.Kind)})
 		s.Messages = append(s.Messages, message.Message{
 			Role:   message.RoleControl,
 			Blocks: []message.Block{{Kind: message.BlockText, Text: p.Text}},
@@ -205,6 +210,7 @@ func (s *State) runStart(p *record.RunStart) error {
 		Blocks: []message.Block{{Kind: message.BlockText, Text: p.Contract.Task}},
 	}}
 	s.callIDs = map[string]bool{}
+	s.Guard = guard.New(nil) // the contract declares no polling tools
 	return nil
 }
 
@@ -275,6 +281,7 @@ func (s *State) response(p *record.LLMResponse) error {
 		s.LengthStops = 0
 	}
 	calls := p.Message.Calls()
+	s.Guard.Apply(guard.Answer{Turn: p.Turn, Calls: guarded(calls)})
 	if len(calls) == 0 {
 		return nil
 	}
@@ -301,7 +308,7 @@ func (s *State) toolStart(e Entry, p *record.ToolStart) error {
 
 // toolResult takes a call's result. The results of a turn become one message when the last of them is in, in the order
 // of the calls, whatever the order in which they came.
-func (s *State) toolResult(p *record.ToolResult) error {
+func (s *State) toolResult(e Entry, p *record.ToolResult) error {
 	at := -1
 	for i := range s.Pending {
 		if s.Pending[i].ID == p.Result.CallID {
@@ -315,6 +322,7 @@ func (s *State) toolResult(p *record.ToolResult) error {
 	result := p.Result
 	s.results = append(s.results, message.Block{Kind: message.BlockResult, Result: &result})
 	s.judge(result)
+	s.Guard.Apply(guard.Result{Result: result, CommandFailed: p.CommandFailed, Refusal: guard.Refusal(p.Refusal), At: e.At})
 	if len(s.Pending) > 0 {
 		return nil
 	}

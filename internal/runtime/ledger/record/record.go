@@ -217,6 +217,10 @@ type ToolResult struct {
 	Result message.Result `json:"result"`
 	// DurationMilliseconds is measured on the monotonic clock, 0 when the call was not observed to its end.
 	DurationMilliseconds int64 `json:"durationMilliseconds,omitempty"`
+	// CommandFailed marks a command that ran, ended by itself and reported a failure: the tool worked.
+	CommandFailed bool `json:"commandFailed,omitempty"`
+	// Refusal names the guard's rule that kept the call from being dispatched; empty if none did.
+	Refusal string `json:"refusal,omitempty"`
 	// Recovered marks a result found or decided at the start of a later epoch.
 	Recovered bool `json:"recovered,omitempty"`
 }
@@ -232,6 +236,10 @@ type Control struct {
 const (
 	// ControlContinue asks for the rest of an answer that the output limit cut.
 	ControlContinue = "Continue"
+	// ControlRepair restates what a model that cannot get its calls right has to know.
+	ControlRepair = "Repair"
+	// ControlLoopWarning tells a model that it goes in circles.
+	ControlLoopWarning = "LoopWarning"
 	// ControlInDoubt tells the facts about calls whose outcome was not observed.
 	ControlInDoubt = "InDoubt"
 )
