@@ -70,7 +70,7 @@ func LimitsOf(run *v1alpha1.AgentRun) record.Limits {
 	}
 	return record.Limits{
 		MaxTurns:        int(or(l.MaxTurns, v1alpha1.DefaultMaxTurns)),
-		MaxModelRetries: int(deref(l.MaxModelRetries, v1alpha1.DefaultMaxModelRetries)),
+		MaxModelRetries: new(int(deref(l.MaxModelRetries, v1alpha1.DefaultMaxModelRetries))),
 		MaxTokens:       l.MaxTokens,
 		MaxCostMicroUSD: l.MaxCostMicroUSD,
 		ActiveDeadline:  seconds(or(l.ActiveDeadlineSeconds, v1alpha1.DefaultActiveDeadlineSeconds)),

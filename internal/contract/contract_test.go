@@ -40,10 +40,17 @@ func from(name, key string) *v1alpha1.TextSource {
 func TestABareRunHasTheDocumentedLimitsAndDemandsNothing(t *testing.T) {
 	got, err := Of(&v1alpha1.AgentRun{Spec: v1alpha1.AgentRunSpec{Task: "t"}}, configMaps{})
 	want := record.Contract{Task: "t", Limits: record.Limits{
-		MaxTurns: 200, MaxModelRetries: 100, ActiveDeadline: 24 * time.Hour, MaxParked: 7 * 24 * time.Hour,
+		MaxTurns: 200, MaxModelRetries: new(100), ActiveDeadline: 24 * time.Hour, MaxParked: 7 * 24 * time.Hour,
 	}}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+}
+
+func TestNoRetriesAreNotAnUnsetLimit(t *testing.T) {
+	got := LimitsOf(&v1alpha1.AgentRun{Spec: v1alpha1.AgentRunSpec{Limits: &v1alpha1.Limits{MaxModelRetries: ptr.To[int32](0)}}})
+	if got.MaxModelRetries == nil || *got.MaxModelRetries != 0 {
+		t.Errorf("limits %+v, want no retries", got)
 	}
 }
 
@@ -64,7 +71,7 @@ func TestEveryFieldOfARunReachesItsContract(t *testing.T) {
 		Tools:   []record.ToolGrant{{Name: "shell", Timeout: 300 * time.Second}, {Name: "read"}},
 		Routing: record.Routing{SecurityClass: "Confidential", Metered: "Allow", Legs: []string{"b", "a"}},
 		Limits: record.Limits{
-			MaxTurns: 1, MaxModelRetries: 2, MaxTokens: 3, MaxCostMicroUSD: 4, ActiveDeadline: 5 * time.Second, MaxParked: 6 * time.Second,
+			MaxTurns: 1, MaxModelRetries: new(2), MaxTokens: 3, MaxCostMicroUSD: 4, ActiveDeadline: 5 * time.Second, MaxParked: 6 * time.Second,
 		},
 	}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {

@@ -144,7 +144,6 @@ func (j *job) execute(ctx context.Context, o Options) (end loop.End, err error) 
 		Clock:    o.Clock,
 		Random:   rand.Float64,
 		Observe:  progress.observe,
-		Redact:   j.redactor.String,
 	})
 	if err == nil {
 		progress.closed(end)

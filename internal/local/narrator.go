@@ -143,6 +143,8 @@ func (n *narrator) remedy(s record.Skipped) string {
 	case ladder.SkipCredentialInvalid:
 		ref := n.credentialOf(s.Leg)
 		return fmt.Sprintf(": the provider rejected key %q of Secret %q", ref.Key, ref.Name)
+	case ladder.SkipCredentialNotForHost:
+		return fmt.Sprintf(": the key allowed-hosts of Secret %q does not name the provider's host", n.credentialOf(s.Leg).Name)
 	case ladder.MeteredDenied:
 		return ": it costs money; routing.metered: Allow lets the run use it"
 	case ladder.NoPrice:

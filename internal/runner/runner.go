@@ -212,7 +212,7 @@ func (r *Runner) loop(ctx context.Context, e *epoch) (v1alpha1.Final, error) {
 		},
 		Contract: e.contract, Limits: contract.LimitsOf(e.run), Ledger: e.ledger, Entries: ledger.Replay(nil, e.dir),
 		Ladders: e.live, Models: models, Health: e.live, Clock: r.clock, Random: rand.Float64,
-		Report: e.reporter.report, Redact: e.secrets.redact,
+		Report: e.reporter.report,
 		Open: func(ctx context.Context) (loop.Workspace, []tools.Tool, error) {
 			client, offered, err := r.dial(ctx)
 			workspace = client

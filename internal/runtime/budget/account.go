@@ -10,8 +10,6 @@ import (
 type Limits struct {
 	// MaxTurns bounds the committed answers. The API's default is 200.
 	MaxTurns int
-	// MaxModelRetries bounds the requests after the first of each turn, over the whole run. The API's default is 100.
-	MaxModelRetries int
 	// MaxTokens bounds input and output tokens together.
 	MaxTokens int64
 	// MaxCostMicroUSD bounds the cost.
@@ -39,7 +37,7 @@ type LegCharge struct {
 
 // Exceeded is a limit that forbids what comes next.
 type Exceeded struct {
-	// Reason is MaxTurnsReached, BudgetExceeded or RetriesExhausted.
+	// Reason is MaxTurnsReached or BudgetExceeded.
 	Reason string
 	// Limit names the field of the run that sets the limit, for example limits.maxTurns.
 	Limit string
@@ -49,9 +47,8 @@ type Exceeded struct {
 
 // The reasons of Exceeded.
 const (
-	ReasonMaxTurnsReached  = "MaxTurnsReached"
-	ReasonBudgetExceeded   = "BudgetExceeded"
-	ReasonRetriesExhausted = "RetriesExhausted"
+	ReasonMaxTurnsReached = "MaxTurnsReached"
+	ReasonBudgetExceeded  = "BudgetExceeded"
 )
 
 // Account is the books of one run. The zero value is an account without limits and without spending. It is rebuilt from
@@ -85,19 +82,6 @@ func (a *Account) MayTurn() *Exceeded {
 		}
 	}
 	return a.spent()
-}
-
-// MayRetry tells whether the run may send one more request after the first of a turn, given how many it sent already.
-func (a *Account) MayRetry(retries int) *Exceeded {
-	if a.Limits.MaxModelRetries > 0 && retries >= a.Limits.MaxModelRetries {
-		return &Exceeded{
-			Reason: ReasonRetriesExhausted,
-			Limit:  "limits.maxModelRetries",
-			Message: fmt.Sprintf("the run has used all %d retries of limits.maxModelRetries; "+
-				"its providers fail too often, see the attempts in the ledger, or raise the limit", a.Limits.MaxModelRetries),
-		}
-	}
-	return nil
 }
 
 func (a *Account) spent() *Exceeded {

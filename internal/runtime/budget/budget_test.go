@@ -166,8 +166,8 @@ func TestEachLegIsChargedAtItsOwnPrice(t *testing.T) {
 	}
 }
 
-func TestLimitsOfTurnsAndRetries(t *testing.T) {
-	a := &Account{Limits: Limits{MaxTurns: 2, MaxModelRetries: 3}}
+func TestTheLimitOfTurns(t *testing.T) {
+	a := &Account{Limits: Limits{MaxTurns: 2}}
 	for range 2 {
 		if over := a.MayTurn(); over != nil {
 			t.Fatalf("refused early: %+v", over)
@@ -176,12 +176,6 @@ func TestLimitsOfTurnsAndRetries(t *testing.T) {
 	}
 	if over := a.MayTurn(); over == nil || over.Reason != ReasonMaxTurnsReached {
 		t.Errorf("after two turns: %+v", over)
-	}
-	if over := a.MayRetry(2); over != nil {
-		t.Errorf("the third retry was refused: %+v", over)
-	}
-	if over := a.MayRetry(3); over == nil || over.Reason != ReasonRetriesExhausted {
-		t.Errorf("the fourth retry: %+v", over)
 	}
 	spent := &Account{Limits: Limits{MaxTokens: 10}, Total: Charge{Usage: Usage{InputTokens: 10}}}
 	if over := spent.MayTurn(); over == nil || over.Limit != "limits.maxTokens" {

@@ -67,7 +67,7 @@ func TestTheSameClockSeedAndFailuresGiveTheSameDecisions(t *testing.T) {
 	kinds := []failure.Kind{failure.Network, failure.RateLimited, failure.Unknown, failure.StreamStalled, failure.ServerError, failure.ModelNotFound, failure.QuotaExhausted}
 	walk := func(seed uint64) []Decision {
 		script := rand.New(rand.NewPCG(seed, 1))
-		d := drive(t, New("l", leg("a"), leg("b"), leg("c")), Counts{MaxModelRetries: 100})
+		d := drive(t, New("l", leg("a"), leg("b"), leg("c")), Counts{MaxModelRetries: new(100)})
 		d.rnd = rand.New(rand.NewPCG(seed, 2)).Float64
 		var all []Decision
 		for range 200 {
@@ -102,7 +102,7 @@ func TestWhateverFailsTheBoundsHold(t *testing.T) {
 	for seed := range uint64(2000) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		l := New("l", leg("a"), leg("b", window(int64(2_000+r.IntN(200_000)))), leg("c"))
-		d := drive(t, l, Counts{MaxModelRetries: 30})
+		d := drive(t, l, Counts{MaxModelRetries: new(30)})
 		d.rnd = r.Float64
 		parks, amendments := 0, 0
 		for steps := 0; ; steps++ {

@@ -44,9 +44,12 @@ func (w *Walk) checkCeilings(health HealthView, now time.Time) {
 	case w.attempts >= retry.MaxAttemptsPerTurn:
 		w.end(StopRetriesExhausted, fmt.Sprintf("the turn has used all %d requests of the ladder's retry.maxAttemptsPerTurn: %s",
 			retry.MaxAttemptsPerTurn, w.describe(health, now)))
-	case c.MaxModelRetries > 0 && c.Retries >= c.MaxModelRetries:
-		w.end(StopRetriesExhausted, fmt.Sprintf("the run has used all %d retries of limits.maxModelRetries: %s",
-			c.MaxModelRetries, w.describe(health, now)))
+	case c.MaxModelRetries != nil && c.Retries >= *c.MaxModelRetries:
+		used := fmt.Sprintf("the run has used all %d retries of limits.maxModelRetries", *c.MaxModelRetries)
+		if *c.MaxModelRetries == 0 {
+			used = "limits.maxModelRetries of the run is 0, so no request is sent again"
+		}
+		w.end(StopRetriesExhausted, used+": "+w.describe(health, now))
 	}
 }
 

@@ -142,8 +142,16 @@ func TestATurnsAttemptsAreSharedByLegsAndWalks(t *testing.T) {
 	}
 }
 
+func TestARunWithoutRetriesSendsEachTurnOnce(t *testing.T) {
+	d := drive(t, New("l", leg("a"), leg("b")), Counts{MaxModelRetries: new(0)})
+	d.fail("a", fails(failure.ServerError))
+	if dec := d.wantStop(StopRetriesExhausted); !strings.Contains(dec.Message, "limits.maxModelRetries of the run is 0") {
+		t.Errorf("message %q", dec.Message)
+	}
+}
+
 func TestTheRunsCeilingOnRetriesSpansTurns(t *testing.T) {
-	d := drive(t, New("l", leg("a")), Counts{Retries: 98, MaxModelRetries: 100})
+	d := drive(t, New("l", leg("a")), Counts{Retries: 98, MaxModelRetries: new(100)})
 	d.fail("a", fails(failure.Unknown)) // the first of the turn is no retry
 	d.fail("a", fails(failure.Unknown))
 	d.fail("a", fails(failure.Unknown))

@@ -31,8 +31,8 @@ type Rand func() float64
 type Counts struct {
 	// Retries are the requests after the first of each turn, and the probes, over the whole run.
 	Retries int
-	// MaxModelRetries bounds them; 0 sets no bound.
-	MaxModelRetries int
+	// MaxModelRetries bounds them: 0 allows none, nil any number.
+	MaxModelRetries *int
 	// Parks are the parks for routes since the last committed turn.
 	Parks int
 	// LastLeg is the leg of the run's last request; it keeps a fallback that stands from being told again every turn.

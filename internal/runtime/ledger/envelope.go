@@ -231,7 +231,9 @@ type Head struct {
 type Pos struct {
 	Seq uint64
 	// At is the record's time exactly as a reader will find it.
-	At      time.Time
+	At time.Time
+	// Data is the payload exactly as a reader will find it: encoded, and redacted.
+	Data    json.RawMessage
 	Segment int
 	Offset  int64
 }

@@ -165,7 +165,7 @@ func (l *Ledger) write(records []Record, payloads [][]byte) ([]Pos, error) {
 		next.seq++
 		next.epoch = l.opts.Epoch
 		next.hash = lineHash(buf[start : len(buf)-1])
-		positions[i] = Pos{Seq: next.seq, At: now, Segment: l.segment, Offset: l.offset + int64(start)}
+		positions[i] = Pos{Seq: next.seq, At: now, Data: payloads[i], Segment: l.segment, Offset: l.offset + int64(start)}
 	}
 	if cap(buf) <= 2*MaxRecordBytes {
 		l.buf = buf

@@ -160,7 +160,7 @@ func (r *runner) mayRaise(t *turn, leg ladder.Leg, charge budget.Charge) bool {
 	switch most := r.cfg.Limits.MaxModelRetries; {
 	case lessons.Raised, lessons.Room > 0, target.MaxOutputTokens <= 0:
 		return false
-	case t.walk.Attempts()+1 >= retry.MaxAttemptsPerTurn, most > 0 && t.walk.Retries()+1 >= most:
+	case t.walk.Attempts()+1 >= retry.MaxAttemptsPerTurn, most != nil && t.walk.Retries()+1 >= *most:
 		return false // the cut answer is all that the run can have
 	}
 	base := target.MaxOutputTokens

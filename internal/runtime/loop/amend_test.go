@@ -119,7 +119,7 @@ func TestACapIsNotRaised(t *testing.T) {
 		}, []int64{4096, 4096}},
 		"when the run cannot pay for it":    {cut, func(s *scene) { s.contract.Limits.MaxTokens = 6000 }, []int64{4096, 4096}},
 		"when the turn has no request left": {cut, func(s *scene) { s.ladder.Retry.MaxAttemptsPerTurn = 1 }, []int64{4096, 4096}},
-		"when the run has no retry left":    {cut, func(s *scene) { s.contract.Limits.MaxModelRetries = 1 }, []int64{4096, 4096}},
+		"when the run has no retry left":    {cut, func(s *scene) { s.contract.Limits.MaxModelRetries = new(1) }, []int64{4096, 4096}},
 		"again when the provider refused it": {
 			cut + `, {status: 400, error: {type: invalid_request_error, message: "max_tokens is too large"}}, ` + cut, nil,
 			[]int64{4096, 8192, 4096, 4096}},

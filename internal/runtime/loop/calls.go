@@ -222,7 +222,7 @@ func (r *runner) result(p PendingCall, attempt int, o tools.Outcome, recovered b
 	return r.journal.write(record.ToolResult{
 		Turn: p.Turn, Attempt: attempt, Recovered: recovered, CommandFailed: failed, DurationMilliseconds: o.Duration.Milliseconds(),
 		Result: message.Result{
-			CallID: p.ID, Name: p.Name, Status: resultStatus(o.Status), ErrorKind: string(o.ErrorKind), Text: r.redacted(text), Media: media,
+			CallID: p.ID, Name: p.Name, Status: resultStatus(o.Status), ErrorKind: string(o.ErrorKind), Text: text, Media: media,
 		},
 	})
 }
@@ -236,7 +236,7 @@ func (r *runner) refuse(p PendingCall, why refusal) error {
 	return r.journal.write(record.ToolResult{
 		Turn: p.Turn, Attempt: nextAttempt(p), Refusal: string(why.by),
 		Result: message.Result{
-			CallID: p.ID, Name: p.Name, Status: resultStatus(why.Status), ErrorKind: string(why.ErrorKind), Text: r.redacted(text),
+			CallID: p.ID, Name: p.Name, Status: resultStatus(why.Status), ErrorKind: string(why.ErrorKind), Text: text,
 		},
 	})
 }
@@ -262,15 +262,6 @@ func guardedCall(c message.Call) guard.Call {
 		out.Arguments, _ = tools.ArgumentsDigest(c.Arguments)
 	}
 	return out
-}
-
-// redacted returns a text without the secrets that the run knows. The ledger would leave them out in any case; the model, and
-// with it every provider of the ladder, must not read them either, and sees the same text in every epoch.
-func (r *runner) redacted(text string) string {
-	if r.cfg.Redact == nil {
-		return text
-	}
-	return r.cfg.Redact(text)
 }
 
 func resultStatus(s tools.Status) message.ResultStatus {

@@ -45,7 +45,7 @@ func TestTheRunsCeilingOnRetriesOutlivesRestarts(t *testing.T) {
 	turn := `{status: 500, times: 2}, {calls: [{name: look, arguments: {}}]}`
 	script := `legs: {a: {steps: [` + strings.Repeat(turn+`, `, 9) + turn + `]}}`
 	s := newScene(t, script, "a")
-	s.contract.Limits.MaxModelRetries = 5
+	s.contract.Limits.MaxModelRetries = new(5)
 	epochs, end := 0, record.RunEnd{}
 	for {
 		s.disk = killAfter(9)
@@ -78,7 +78,7 @@ func TestTheRunsCeilingOnRetriesOutlivesRestarts(t *testing.T) {
 func TestTwelveParksWithoutAnAnswerEndTheRun(t *testing.T) {
 	s := newScene(t, `legs: {a: `+down("503", "")+`}`, "a")
 	s.ladder.Waits.ParkAfter = time.Second
-	s.contract.Limits.MaxModelRetries = 0
+	s.contract.Limits.MaxModelRetries = nil
 	s.ladder.Retry.MaxAttemptsPerTurn = 100
 	for park := 1; park <= 12; park++ {
 		end, err := s.run()
@@ -100,7 +100,7 @@ func TestTwelveParksWithoutAnAnswerEndTheRun(t *testing.T) {
 func TestAnAnswerStartsTheCountOfParksAnew(t *testing.T) {
 	s := newScene(t, `legs: {a: {steps: [{status: 503, times: 8}, {calls: [{name: look, arguments: {}}]}, {status: 503, times: Forever}]}}`, "a")
 	s.ladder.Waits.ParkAfter = time.Second
-	s.ladder.Retry.MaxAttemptsPerTurn, s.contract.Limits.MaxModelRetries = 100, 0
+	s.ladder.Retry.MaxAttemptsPerTurn, s.contract.Limits.MaxModelRetries = 100, nil
 	parks := 0
 	for {
 		end, err := s.run()

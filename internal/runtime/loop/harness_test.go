@@ -78,6 +78,8 @@ type scene struct {
 	health loop.Health
 	disk   func(loop.Ledger) loop.Ledger
 	random func() float64
+	// open changes how the ledger is opened.
+	open func(*ledger.Options)
 	// watch is told each record.
 	watch func(payload any)
 	// conn wraps each connection to a provider.
@@ -106,7 +108,7 @@ func seededScene(t *testing.T, seed uint64, script string, legs ...string) *scen
 	s := &scene{
 		t: t, providers: server, address: listener.Listener.Addr().String(), dir: filepath.Join(t.TempDir(), testUID), clock: newLeapClock(),
 		targets: map[string]provider.Target{}, workspace: newWorkspace(),
-		contract: record.Contract{Task: "do it", Routing: record.Routing{Metered: "Allow"}, Limits: record.Limits{MaxTurns: 50, MaxModelRetries: 100}},
+		contract: record.Contract{Task: "do it", Routing: record.Routing{Metered: "Allow"}, Limits: record.Limits{MaxTurns: 50, MaxModelRetries: new(100)}},
 	}
 	var chain []ladder.Leg
 	for _, name := range legs {
@@ -172,7 +174,11 @@ func (s *scene) run() (loop.End, error) {
 
 func (s *scene) runContext(ctx context.Context) (loop.End, error) {
 	s.t.Helper()
-	book, _, err := ledger.Open(ledger.Options{Dir: s.dir, RunUID: testUID, Now: s.clock.Now})
+	options := ledger.Options{Dir: s.dir, RunUID: testUID, Now: s.clock.Now}
+	if s.open != nil {
+		s.open(&options)
+	}
+	book, _, err := ledger.Open(options)
 	if err != nil {
 		s.t.Fatalf("open the ledger: %v", err)
 	}
@@ -191,7 +197,7 @@ func (s *scene) runContext(ctx context.Context) (loop.End, error) {
 	s.seen = nil
 	end, err := loop.Run(ctx, loop.Config{
 		Identity: loop.Identity{RunUID: testUID, Namespace: "default", Name: "r", Version: "test"},
-		Contract: s.contract, Limits: s.contract.Limits, Ledger: disk, Entries: ledger.Replay(nil, s.dir),
+		Contract: s.contract, Limits: s.contract.Limits, Ledger: disk, Entries: ledger.Replay(options.FS, s.dir),
 		Ladders: s, Models: models, Health: s.health, Clock: s.clock, Random: random,
 		Observe: func(_ time.Time, p any) {
 			s.seen = append(s.seen, p)

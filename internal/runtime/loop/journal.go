@@ -1,7 +1,6 @@
 package loop
 
 import (
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -13,6 +12,8 @@ import (
 type Ledger interface {
 	AppendBatch(records []ledger.Record) ([]ledger.Pos, error)
 	Sync() error
+	// FreeBallast makes room for the records that say why the run stops, after a write that found the disk full.
+	FreeBallast() error
 	PutBlob(data []byte) (ledger.BlobRef, error)
 	Blob(ref ledger.BlobRef) ([]byte, error)
 	Head() ledger.Head
@@ -31,14 +32,13 @@ type journal struct {
 
 // write appends payloads with one write. They are durable after the next sync only.
 func (j *journal) write(payloads ...any) error {
-	records, encoded := make([]ledger.Record, len(payloads)), make([]json.RawMessage, len(payloads))
+	records := make([]ledger.Record, len(payloads))
 	for i, p := range payloads {
 		t := record.TypeOf(p)
 		data, err := record.Encode(p, j.blob)
 		if err != nil {
 			return err
 		}
-		encoded[i] = data
 		records[i] = ledger.Record{Type: string(t), Crit: t.Critical(), Data: data}
 	}
 	at, err := j.ledger.AppendBatch(records)
@@ -46,8 +46,9 @@ func (j *journal) write(payloads ...any) error {
 		return err
 	}
 	for i, r := range records {
-		// The record is decoded again, so that the state sees what a later reader will see, redaction aside.
-		payload, err := record.Decode(r.Type, encoded[i], j.fetch)
+		// The state, and with it every later request, is made from what the ledger holds, not from what it was given: no secret
+		// that the ledger leaves out reaches a provider, and a resumed run sends what this one would have sent.
+		payload, err := record.Decode(r.Type, at[i].Data, j.fetch)
 		if err != nil {
 			return err
 		}

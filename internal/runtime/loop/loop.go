@@ -111,8 +111,6 @@ type Config struct {
 	Observe func(at time.Time, payload any)
 	// Report is called after each barrier; nil for nobody. It must not block.
 	Report func(Progress)
-	// Redact replaces known secrets in a text; nil changes nothing.
-	Redact func(string) string
 }
 
 // End is how an epoch ended. Exactly one of Finished, Parked and Suspended tells how.
@@ -153,12 +151,14 @@ func Run(ctx context.Context, cfg Config) (End, error) {
 	if r.state.End != nil {
 		return r.end(), nil
 	}
-	if err := r.start(ctx); err != nil {
-		return End{}, err
+	if err = r.start(ctx); err == nil {
+		err = r.run(ctx)
 	}
-	err = r.run(ctx)
-	if err != nil && errors.Is(context.Cause(ctx), ErrShutdown) {
-		err = r.suspend()
+	if err != nil && errors.Is(context.Cause(ctx), ErrShutdown) && r.state.Epoch == r.cfg.Ledger.Epoch() {
+		err = r.suspend(suspendedByShutdown)
+	}
+	if unwritable := (*ledger.UnwritableError)(nil); errors.As(err, &unwritable) {
+		r.stopUnwritable()
 	}
 	if err != nil {
 		return End{}, err
@@ -170,8 +170,7 @@ func Run(ctx context.Context, cfg Config) (End, error) {
 func resume(cfg Config) (*runner, error) {
 	r := &runner{cfg: cfg, state: &State{}}
 	r.state.Account.Limits = budget.Limits{
-		MaxTurns: cfg.Limits.MaxTurns, MaxModelRetries: cfg.Limits.MaxModelRetries,
-		MaxTokens: cfg.Limits.MaxTokens, MaxCostMicroUSD: cfg.Limits.MaxCostMicroUSD,
+		MaxTurns: cfg.Limits.MaxTurns, MaxTokens: cfg.Limits.MaxTokens, MaxCostMicroUSD: cfg.Limits.MaxCostMicroUSD,
 	}
 	r.journal = &journal{ledger: cfg.Ledger, state: r.state, observe: cfg.Observe, published: r.report}
 	for e, err := range cfg.Entries {
@@ -302,11 +301,25 @@ func (r *runner) finish(end record.RunEnd) error {
 	return r.journal.sync()
 }
 
-func (r *runner) suspend() error {
-	if err := r.journal.write(record.RunSuspend{Turn: r.state.Turn, Reason: "Shutdown"}); err != nil {
+// The reasons of run.suspend records.
+const (
+	suspendedByShutdown = "Shutdown"
+	suspendedUnwritable = "LedgerUnwritable"
+)
+
+func (r *runner) suspend(reason string) error {
+	if err := r.journal.write(record.RunSuspend{Turn: r.state.Turn, Reason: reason}); err != nil {
 		return err
 	}
 	return r.journal.sync()
+}
+
+// stopUnwritable leaves word of a full disk where there is still room for it. The error that stopped the run is the one to
+// tell; a disk that takes no word at all, as after a failed fsync, adds nothing to it.
+func (r *runner) stopUnwritable() {
+	if r.cfg.Ledger.FreeBallast() == nil {
+		_ = r.suspend(suspendedUnwritable)
+	}
 }
 
 func (r *runner) end() End {
@@ -315,7 +328,7 @@ func (r *runner) end() End {
 		e.Parked = r.state.Parked
 	}
 	if e.Finished == nil && e.Parked == nil {
-		e.Suspended = &record.RunSuspend{Turn: r.state.Turn, Reason: "Shutdown"}
+		e.Suspended = &record.RunSuspend{Turn: r.state.Turn, Reason: suspendedByShutdown}
 	}
 	return e
 }

@@ -2,6 +2,7 @@ package loop
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"belay.dev/belay/internal/runtime/budget"
@@ -230,7 +231,7 @@ func (s *State) epochStart(e Entry, p *record.EpochStart) {
 }
 
 func (s *State) request(e Entry, p *record.LLMRequest) {
-	if p.Turn == s.Turn || p.Probe {
+	if p.Probe || slices.ContainsFunc(s.Receipts, func(r Receipt) bool { return !interrupted(r.Failure) }) {
 		s.Retries++
 	}
 	s.Turn, s.Attempts = p.Turn, p.Attempt

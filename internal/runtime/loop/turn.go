@@ -125,14 +125,13 @@ func (r *runner) replay(w *ladder.Walk, need ladder.Need) {
 		for ; rewalked < receipt.Rewalks; rewalked++ {
 			w.Rewalked()
 		}
+		if interrupted(receipt.Failure) {
+			continue
+		}
 		leg := receipt.Leg
 		if blamesCredential(receipt.Failure) {
 			// Either the leg is left out of the plan for it, or it has another credential by now, which this says nothing about:
 			// the request counts, and no more.
-			leg = ""
-		}
-		if f := receipt.Failure; f != nil && f.Kind == failure.Cancelled {
-			// Its epoch was asked to stop, which says nothing about the leg and ends no run: the request counts, and no more.
 			leg = ""
 		}
 		w.Record(leg, ladder.Result{Failure: receipt.Failure, Paid: paid(receipt.Charge), Probe: receipt.Probe}, receipt.At)
@@ -146,6 +145,10 @@ func (r *runner) replay(w *ladder.Walk, need ladder.Need) {
 		w.Restart()
 	}
 }
+
+// interrupted tells that a request was cut because its epoch was asked to stop. That says nothing about the leg, is no retry,
+// and brings no run nearer to its end; what it cost is charged.
+func interrupted(f *failure.Failure) bool { return f != nil && f.Kind == failure.Cancelled }
 
 func planRecord(number int, p ladder.Plan) record.TurnPlan {
 	out := record.TurnPlan{

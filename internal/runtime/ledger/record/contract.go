@@ -38,8 +38,9 @@ type Routing struct {
 
 // Limits bound a run. They may be raised while it runs; the contract keeps what it started with.
 type Limits struct {
-	MaxTurns        int   `json:"maxTurns,omitempty"`
-	MaxModelRetries int   `json:"maxModelRetries,omitempty"`
+	MaxTurns int `json:"maxTurns,omitempty"`
+	// MaxModelRetries bounds the requests after the first of each turn: 0 allows none, nil any number.
+	MaxModelRetries *int  `json:"maxModelRetries,omitempty"`
 	MaxTokens       int64 `json:"maxTokens,omitempty"`
 	MaxCostMicroUSD int64 `json:"maxCostMicroUSD,omitempty"`
 	// ActiveDeadline is pod time over all epochs, waits included.
