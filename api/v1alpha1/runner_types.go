@@ -35,6 +35,14 @@ type RunnerStatus struct {
 	// +kubebuilder:validation:MaxLength=140
 	LegDisplay string `json:"legDisplay,omitempty"`
 
+	// unusableLegs are the legs that the newest plan left out for another reason than their route's health or the run's own
+	// choice, for example because their credential is missing.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=32
+	UnusableLegs []UnusableLeg `json:"unusableLegs,omitempty"`
+
 	// replayedTurns is how many committed turns were taken from the ledger instead of being asked for again, over all pods
 	// of the run.
 	// +optional
@@ -64,6 +72,21 @@ type RunnerStatus struct {
 	// final is set by the last report of a pod.
 	// +optional
 	Final *Final `json:"final,omitempty"`
+}
+
+// UnusableLeg is a leg that a run cannot use.
+type UnusableLeg struct {
+	// name is the leg's name.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Name string `json:"name,omitempty"`
+
+	// reason says why, as one word, for example CredentialMissing.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	Reason string `json:"reason,omitempty"`
 }
 
 // ProbeResult is what a probe of a half-open route found.

@@ -124,7 +124,7 @@ func (r *reporter) snapshot() (*v1alpha1.RunnerStatus, map[route.Name]breaker.Le
 // urgent tells that others act on what changed: the health of a route, the leg that serves, a wait.
 func (r *reporter) urgent(s *v1alpha1.RunnerStatus, levels map[route.Name]breaker.Level) bool {
 	p := r.published
-	if p == nil || p.LegDisplay != s.LegDisplay || !reflect.DeepEqual(p.Wake, s.Wake) {
+	if p == nil || p.LegDisplay != s.LegDisplay || !reflect.DeepEqual(p.Wake, s.Wake) || !reflect.DeepEqual(p.UnusableLegs, s.UnusableLegs) {
 		return true
 	}
 	for name, level := range levels {

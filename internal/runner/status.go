@@ -17,6 +17,7 @@ import (
 	"belay.dev/belay/internal/runtime/budget"
 	"belay.dev/belay/internal/runtime/ladder"
 	"belay.dev/belay/internal/runtime/ledger"
+	"belay.dev/belay/internal/runtime/ledger/record"
 	"belay.dev/belay/internal/runtime/loop"
 	"belay.dev/belay/internal/runtime/route"
 	"belay.dev/belay/internal/runtime/tools"
@@ -41,6 +42,7 @@ func statusOf(epoch int64, p loop.Progress) v1alpha1.RunnerStatus {
 		Usage:         usageOf(s.Account.Total, requests(s.Account.Legs), s.Retries),
 		Ledger:        headOf(p.Head),
 		Routes:        routesOf(p.Levels),
+		UnusableLegs:  unusable(s.Skipped),
 	}
 	out.Leg, out.FailoverFrom, out.LegDisplay = s.Asked, s.AskedFor, s.Asked
 	if s.AskedFor != "" {
@@ -48,6 +50,21 @@ func statusOf(epoch int64, p loop.Progress) v1alpha1.RunnerStatus {
 	}
 	if w := p.Waiting; w != nil {
 		out.Wake = &v1alpha1.Wake{Reason: wakeReason(w.Reason), Until: microTime(w.Until), Routes: names(w.Routes)}
+	}
+	return out
+}
+
+// unusable are the legs that somebody has to do something about: not those whose route will recover, and not those that
+// the run or the ladder's owner chose not to use.
+func unusable(skipped []record.Skipped) []v1alpha1.UnusableLeg {
+	var out []v1alpha1.UnusableLeg
+	for _, s := range skipped {
+		switch ladder.SkipReason(s.Reason) {
+		case ladder.NotSelected, ladder.DrainedLeg, ladder.RouteOpen, ladder.RouteCooling, ladder.RouteHalfOpen, ladder.UnknownLeg:
+		case ladder.ClassTooLow, ladder.MeteredDenied, ladder.NoPrice, ladder.SkipCredentialMissing, ladder.SkipCredentialNotMounted,
+			ladder.SkipCredentialInvalid, ladder.SkipCredentialNotForHost, ladder.CapabilityMissing, ladder.WindowTooSmall:
+			out = append(out, v1alpha1.UnusableLeg{Name: s.Leg, Reason: s.Reason})
+		}
 	}
 	return out
 }

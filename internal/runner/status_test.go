@@ -178,3 +178,16 @@ func TestEveryHealthStateIsAPosition(t *testing.T) {
 		}
 	}
 }
+
+func TestOnlyLegsThatSomebodyHasToDoSomethingAboutAreReportedAsUnusable(t *testing.T) {
+	got := unusable([]record.Skipped{
+		{Leg: "a", Reason: "CredentialMissing"}, {Leg: "b", Reason: "RouteOpen"}, {Leg: "c", Reason: "NotSelected"},
+		{Leg: "d", Reason: "Drained"}, {Leg: "e", Reason: "CredentialNotForHost"}, {Leg: "f", Reason: "WindowTooSmall"},
+	})
+	want := []v1alpha1.UnusableLeg{
+		{Name: "a", Reason: "CredentialMissing"}, {Name: "e", Reason: "CredentialNotForHost"}, {Name: "f", Reason: "WindowTooSmall"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("unusable legs (-want +got):\n%s", diff)
+	}
+}

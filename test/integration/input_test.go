@@ -72,6 +72,9 @@ func TestLegWithoutItsKeyIsSkipped(t *testing.T) {
 	if !strings.Contains(told, "primary") || !strings.Contains(told, "CredentialMissing") {
 		t.Errorf("belay ledger show does not say that leg primary was skipped for CredentialMissing:\n%s", told)
 	}
+	if m := message(run, v1alpha1.ConditionRouteAvailable); !strings.Contains(m, "leg primary is left out: CredentialMissing") {
+		t.Errorf("the run's condition RouteAvailable does not name the leg that its chain lacks: %q", m)
+	}
 }
 
 func TestRunWithoutAnyKeyFailsAndNamesIt(t *testing.T) {

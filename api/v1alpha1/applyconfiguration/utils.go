@@ -111,6 +111,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.TimeoutsApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Tools"):
 		return &apiv1alpha1.ToolsApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("UnusableLeg"):
+		return &apiv1alpha1.UnusableLegApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Usage"):
 		return &apiv1alpha1.UsageApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Volume"):

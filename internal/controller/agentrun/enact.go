@@ -29,10 +29,8 @@ func (r *Reconciler) enact(ctx context.Context, f *facts, d *decision) error {
 		}
 	}
 	for _, ref := range d.remove {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: f.run.Namespace, Name: ref.name}}
-		err := r.client.Delete(ctx, pod, client.Preconditions{UID: &ref.uid})
-		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			return fmt.Errorf("deleting pod %s: %w", ref.name, err)
+		if err := r.deletePod(ctx, f.run.Namespace, ref); err != nil {
+			return err
 		}
 	}
 	if d.create {
@@ -46,6 +44,16 @@ func (r *Reconciler) enact(ctx context.Context, f *facts, d *decision) error {
 		if err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("deleting run %s after its time to live: %w", client.ObjectKeyFromObject(f.run), err)
 		}
+	}
+	return nil
+}
+
+// deletePod deletes a pod, and no other pod of the same name.
+func (r *Reconciler) deletePod(ctx context.Context, namespace string, ref podRef) error {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: ref.name}}
+	err := r.client.Delete(ctx, pod, client.Preconditions{UID: &ref.uid})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("deleting pod %s: %w", ref.name, err)
 	}
 	return nil
 }

@@ -73,14 +73,21 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return resultAt(d.next, f.now), nil
 }
 
-// releaseOrphans lets pods go whose run does not exist any more: nobody is left to record their end.
+// releaseOrphans ends the pods of a run that does not exist any more, and lets them go: nobody is left to record their end.
+// The garbage collector would delete them as well, but it may take half a minute for that, in which they spend money.
 func (r *Reconciler) releaseOrphans(ctx context.Context, req ctrl.Request) error {
 	var pods corev1.PodList
 	if err := r.client.List(ctx, &pods, client.InNamespace(req.Namespace), client.MatchingFields{indexRun: req.Name}); err != nil {
 		return fmt.Errorf("listing the pods of run %s, which does not exist: %w", req, err)
 	}
 	for i := range pods.Items {
-		if err := r.releasePod(ctx, req.Namespace, podRef{pods.Items[i].Name, pods.Items[i].UID}); err != nil {
+		ref := podRef{pods.Items[i].Name, pods.Items[i].UID}
+		if pods.Items[i].DeletionTimestamp == nil {
+			if err := r.deletePod(ctx, req.Namespace, ref); err != nil {
+				return err
+			}
+		}
+		if err := r.releasePod(ctx, req.Namespace, ref); err != nil {
 			return err
 		}
 	}

@@ -3,6 +3,7 @@ package agentrun
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -220,7 +221,7 @@ func routeCondition(s *v1alpha1.AgentRunStatus) (metav1.ConditionStatus, conditi
 	case runner == nil || runner.Epoch != s.Epoch || (runner.Leg == "" && runner.Wake == nil):
 		return metav1.ConditionUnknown, condition{v1alpha1.ReasonNotReported, ""}
 	case runner.Wake == nil:
-		return metav1.ConditionTrue, condition{v1alpha1.ReasonAvailable, ""}
+		return metav1.ConditionTrue, condition{v1alpha1.ReasonAvailable, unusableLegs(runner)}
 	}
 	c := condition{reason: v1alpha1.ReasonAllRoutesTripped}
 	switch runner.Wake.Reason {
@@ -230,7 +231,20 @@ func routeCondition(s *v1alpha1.AgentRunStatus) (metav1.ConditionStatus, conditi
 	if runner.Wake.Until != nil {
 		c.message = "until " + rfc3339(runner.Wake.Until.Time) + " at the latest"
 	}
+	if left := unusableLegs(runner); left != "" {
+		c.message = strings.TrimPrefix(c.message+"; "+left, "; ")
+	}
 	return metav1.ConditionFalse, c
+}
+
+// unusableLegs names the legs that the run cannot use, and why: a chain that is shorter than it looks is told of even while
+// the run does well without them.
+func unusableLegs(runner *v1alpha1.RunnerStatus) string {
+	parts := make([]string, 0, len(runner.UnusableLegs))
+	for _, leg := range runner.UnusableLegs {
+		parts = append(parts, fmt.Sprintf("leg %s is left out: %s", leg.Name, leg.Reason))
+	}
+	return strings.Join(parts, "; ")
 }
 
 func conditionStatus(b bool) metav1.ConditionStatus {

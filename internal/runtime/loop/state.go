@@ -83,6 +83,9 @@ type State struct {
 	// ToolTurns judges the newest turn that had calls.
 	LastToolTurn ToolTurn
 
+	// Skipped are the legs that the newest plan left out.
+	Skipped []record.Skipped
+
 	// Guard watches the run for loops and for calls that the model does not mend.
 	Guard *guard.State
 
@@ -152,6 +155,8 @@ func (s *State) Apply(e Entry) error {
 		return s.runStart(p)
 	case *record.EpochStart:
 		s.epochStart(e, p)
+	case *record.TurnPlan:
+		s.Skipped = p.Skipped
 	case *record.LLMRequest:
 		s.request(e, p)
 	case *record.LLMAttempt:

@@ -953,6 +953,14 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: turn
       type:
         scalar: numeric
+    - name: unusableLegs
+      type:
+        list:
+          elementType:
+            namedType: dev.belay.belay.api.v1alpha1.UnusableLeg
+          elementRelationship: associative
+          keys:
+          - name
     - name: usage
       type:
         namedType: dev.belay.belay.api.v1alpha1.Usage
@@ -1040,6 +1048,15 @@ var schemaYAML = typed.YAMLObject(`types:
           elementRelationship: associative
           keys:
           - name
+- name: dev.belay.belay.api.v1alpha1.UnusableLeg
+  map:
+    fields:
+    - name: name
+      type:
+        scalar: string
+    - name: reason
+      type:
+        scalar: string
 - name: dev.belay.belay.api.v1alpha1.Usage
   map:
     fields:

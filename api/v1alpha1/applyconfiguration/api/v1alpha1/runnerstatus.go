@@ -21,6 +21,9 @@ type RunnerStatusApplyConfiguration struct {
 	FailoverFrom *string `json:"failoverFrom,omitempty"`
 	// legDisplay is leg and failoverFrom for people, for example "b (from a)".
 	LegDisplay *string `json:"legDisplay,omitempty"`
+	// unusableLegs are the legs that the newest plan left out for another reason than their route's health or the run's own
+	// choice, for example because their credential is missing.
+	UnusableLegs []UnusableLegApplyConfiguration `json:"unusableLegs,omitempty"`
 	// replayedTurns is how many committed turns were taken from the ledger instead of being asked for again, over all pods
 	// of the run.
 	ReplayedTurns *int32 `json:"replayedTurns,omitempty"`
@@ -80,6 +83,19 @@ func (b *RunnerStatusApplyConfiguration) WithFailoverFrom(value string) *RunnerS
 // If called multiple times, the LegDisplay field is set to the value of the last call.
 func (b *RunnerStatusApplyConfiguration) WithLegDisplay(value string) *RunnerStatusApplyConfiguration {
 	b.LegDisplay = &value
+	return b
+}
+
+// WithUnusableLegs adds the given value to the UnusableLegs field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the UnusableLegs field.
+func (b *RunnerStatusApplyConfiguration) WithUnusableLegs(values ...*UnusableLegApplyConfiguration) *RunnerStatusApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithUnusableLegs")
+		}
+		b.UnusableLegs = append(b.UnusableLegs, *values[i])
+	}
 	return b
 }
 
