@@ -10,6 +10,7 @@ require (
 	github.com/google/go-cmp v0.7.0
 	github.com/openai/openai-go/v3 v3.98.0
 	github.com/prometheus/prometheus v0.309.1
+	github.com/tmaxmax/go-sse v0.11.0
 	github.com/virtual-kubelet/virtual-kubelet v1.14.1
 	golang.org/x/sys v0.50.0
 	k8s.io/api v0.37.1
