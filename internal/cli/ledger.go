@@ -144,10 +144,21 @@ func writeReport(w io.Writer, r ledger.Report, output string) error {
 		fmt.Fprintf(w, "%s: %s, byte %d, record %d: %s\n  %s\n", f.Severity, f.File, f.Offset, f.Seq, f.What, f.Advice)
 	}
 	verdict := "ok"
-	if !r.OK() {
+	switch {
+	case r.Newer:
+		verdict = "newer than this belay"
+	case !r.OK():
 		verdict = "damaged"
 	}
-	_, err := fmt.Fprintf(w, "%s: %d records in %d segments, %d bytes, %d blobs, epoch %d, head %d %s\n",
-		verdict, r.Records, r.Segments, r.Bytes, r.Blobs, r.Epoch, r.Head.Seq, r.Head.Hash)
+	_, err := fmt.Fprintf(w, "%s: %s in %s, %s, %s, epoch %d, head %d %s\n", verdict,
+		plural(int64(r.Records), "record"), plural(int64(r.Segments), "segment"), plural(r.Bytes, "byte"), plural(int64(r.Blobs), "blob"),
+		r.Epoch, r.Head.Seq, r.Head.Hash)
 	return err
+}
+
+func plural(n int64, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }

@@ -74,8 +74,7 @@ const shown = `2026-03-01
 12:00:00  epoch 1 (belay v1)
 12:00:00  turn 1
 12:00:00    plan a, b
-12:00:00    a failed in 12ms: ServerError (HTTP 503): the provider failed (HTTP
-              503)
+12:00:00    a failed in 12ms: ServerError: the provider failed (HTTP 503)
 12:00:00    fallback a -> b (TriesSpent, ServerError)
 12:00:00    b (from a) answered in 340ms, 1000 in + 20 out tokens, $0.0015
 12:00:00    says: Hello.
@@ -171,7 +170,7 @@ func TestVerifyCountsWhatIsIntact(t *testing.T) {
 		t.Errorf("verify counts %+v", got)
 	}
 	code, stdout, _ = invoke("ledger", "verify", dir)
-	if want := "ok: 10 records in 1 segments, "; code != int(CodeCompleted) || !strings.HasPrefix(stdout, want) || strings.Count(stdout, "\n") != 1 {
+	if want := "ok: 10 records in 1 segment, "; code != int(CodeCompleted) || !strings.HasPrefix(stdout, want) || strings.Count(stdout, "\n") != 1 {
 		t.Errorf("exit code %d, stdout %q, want one line that begins with %q", code, stdout, want)
 	}
 }
@@ -215,4 +214,25 @@ func TestShowFollowsARunUntilItIsInterrupted(t *testing.T) {
 	eventually(t, "the end is shown", func() bool { return strings.Contains(p.stdout.String(), "ended: Completed") })
 	p.signal(syscall.SIGINT)
 	p.must(CodeCompleted)
+}
+
+func TestShowFollowsALiveWriter(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, `{legs: {backup: {steps: [{answer: unused}]}, primary: {steps: [
+	  {calls: [{name: shell, arguments: {command: "touch started; until test -e go; do sleep 0.05; done"}}]}, {answer: "All done."}]}}}`)
+	writer := w.startRun("--allow-shell")
+	eventually(t, "the command is at work", func() bool { return exists(w.path("ws/started")) })
+	reader := w.command("ledger", "show", "-f", runLedger).start()
+	eventually(t, "the call in progress is shown", func() bool { return strings.Contains(reader.stdout.String(), " shell (Supervised)\n") })
+	if text := reader.stdout.String(); strings.Contains(text, "All done.") || strings.Contains(text, "ended") {
+		t.Errorf("shown before it happened:\n%s", text)
+	}
+	w.write("ws/go", "")
+	writer.must(CodeCompleted).answers("All done.\n")
+	eventually(t, "the end is shown", func() bool { return strings.Contains(reader.stdout.String(), "answer: All done.\n") })
+	reader.signal(syscall.SIGINT)
+	reader.must(CodeCompleted)
+	if text := reader.stdout.String(); !strings.Contains(text, "\nCompleted: 2 turns in 1 epoch;") || strings.Count(text, "turn 1\n") != 1 {
+		t.Errorf("the timeline that was followed:\n%s", text)
+	}
 }

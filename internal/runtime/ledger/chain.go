@@ -44,7 +44,10 @@ func (c *chain) accept(h header, raw []byte) (verdict, string) {
 	case h.epoch < c.epoch:
 		return fenced, ""
 	case h.seq != c.seq+1:
-		return broken, fmt.Sprintf("found record %d of epoch %d", h.seq, h.epoch)
+		if h.seq > c.seq+1 {
+			return broken, fmt.Sprintf("record %d of epoch %d stands there; those before it are missing", h.seq, h.epoch)
+		}
+		return broken, fmt.Sprintf("record %d of epoch %d stands there a second time", h.seq, h.epoch)
 	case string(h.prev) != string(c.hash[:]):
 		return broken, fmt.Sprintf("record %d names %s as its predecessor, which is %s", h.seq, h.prev, c.hash[:])
 	}

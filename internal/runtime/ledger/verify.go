@@ -22,7 +22,10 @@ type Report struct {
 	// Epoch is the newest epoch.
 	Epoch uint64 `json:"epoch"`
 	// Head names the last intact record.
-	Head     Head      `json:"head"`
+	Head Head `json:"head"`
+	// Newer says that from there on the ledger needs a newer program; what this one can read is intact, unless a finding
+	// says otherwise.
+	Newer    bool      `json:"newer,omitempty"`
 	Findings []Finding `json:"findings"`
 }
 
@@ -139,9 +142,10 @@ func (v *verifier) damage(w *walker, err error) {
 			What: corrupt.What, Advice: corrupt.Advice,
 		})
 	case errors.Is(err, ErrNewerVersion):
+		v.report.Newer = true
 		v.find(Finding{
 			Severity: Error, File: w.path(), Offset: w.offset, Seq: w.chain.seq + 1,
-			What: ErrNewerVersion.Error(), Advice: "use a version of belay at least as new as the writer",
+			What: "the record was written by a newer version of belay", Advice: "use a version of belay at least as new as the writer",
 		})
 	default:
 		v.find(Finding{

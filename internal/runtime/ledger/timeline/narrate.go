@@ -337,8 +337,11 @@ func (n *narrator) clock(t time.Time) string {
 	return t.Format("2006-01-02 15:04:05")
 }
 
+// status is what the message of a failure does not say already.
 func status(f *failure.Failure) string {
 	switch {
+	case f.HTTPStatus > 0 && strings.Contains(f.Message, fmt.Sprintf("(HTTP %d)", f.HTTPStatus)):
+		return ""
 	case f.HTTPStatus > 0 && f.Code != "":
 		return fmt.Sprintf(" (HTTP %d %s)", f.HTTPStatus, f.Code)
 	case f.HTTPStatus > 0:
