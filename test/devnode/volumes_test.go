@@ -116,8 +116,14 @@ func TestAClaimKeepsItsDataBetweenPodsAndLosesItWhenReclaimed(t *testing.T) {
 		return pod(ns, name, corev1.PodSpec{Containers: []corev1.Container{c}, Volumes: []corev1.Volume{
 			{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "run"}}}}})
 	}
-	writer := create(t, with("writer", "echo kept > /data/file; exec sleep 600"))
+	writer := create(t, with("writer", "echo kept > /data/file; echo written; exec sleep 600"))
 	running(t, writer, "main")
+	eventually(t, "the first pod has written", func() error {
+		if out := logs(t, writer, "main"); out != "written\n" {
+			return fmt.Errorf("it said %q so far", out)
+		}
+		return nil
+	})
 	// The claim is ReadWriteOncePod: the scheduler holds a second pod back.
 	reader := create(t, with("reader", "cat /data/file"))
 	eventually(t, "the second pod is held back", func() error {

@@ -203,7 +203,8 @@ func (w *worker) begin(ctx context.Context) {
 		return
 	}
 	w.noticeDeletion()
-	w.helps(func() { w.mount(ctx) })
+	pod := w.pod
+	w.helps(func() { w.mount(ctx, pod) })
 }
 
 func (w *worker) fail(reason, message string) {
@@ -249,11 +250,11 @@ func (w *worker) adopt() {
 	w.facts.Disrupted = true
 }
 
-// mount makes the pod's volumes, however long their parts take to appear.
-func (w *worker) mount(ctx context.Context) {
+// mount makes the pod's volumes, however long their parts take to appear. It runs beside the worker, which owns w.pod.
+func (w *worker) mount(ctx context.Context, pod *corev1.Pod) {
 	wait := 50 * time.Millisecond
 	for said := ""; ; {
-		volumes, err := w.node.volumes.Mount(ctx, w.pod)
+		volumes, err := w.node.volumes.Mount(ctx, pod)
 		if err == nil {
 			w.send(mounted{volumes: volumes})
 			return
@@ -263,7 +264,7 @@ func (w *worker) mount(ctx context.Context) {
 		}
 		if text := err.Error(); text != said {
 			said = text
-			w.node.events.Event(w.pod, corev1.EventTypeWarning, "FailedMount", text)
+			w.node.events.Event(pod, corev1.EventTypeWarning, "FailedMount", text)
 			w.node.cfg.Log.Info("volumes are not ready", "pod", w.namespace+"/"+w.name, "error", err)
 		}
 		select {

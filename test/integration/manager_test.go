@@ -74,8 +74,13 @@ func (h *podHistory) stop() {
 func TestManagerMayDieAtAnyMoment(t *testing.T) {
 	s := newScene(t)
 	const turns, kills = 8, 6
-	s.provider("only", strings.Repeat(`
-- calls: [{name: shell, arguments: {command: "echo turn >> turns.log; sleep 0.5"}}]`, turns)+oneAnswer)
+	// Each turn does something else: a run that repeats itself would be stopped.
+	var script strings.Builder
+	for turn := range turns {
+		fmt.Fprintf(&script, `
+- calls: [{name: shell, arguments: {command: "echo turn %d >> turns.log; sleep 0.5"}}]`, turn)
+	}
+	s.provider("only", script.String()+oneAnswer)
 	s.create(s.secret("only"), s.ladder("only"))
 	history := s.watchPods("orphan")
 
