@@ -58,11 +58,16 @@ func names(items []string, most int) string {
 // fingerprint is a hash of the parts that tells ("a", "bc") from ("ab", "c").
 func fingerprint(parts ...string) string {
 	h := sha256.New()
-	var size [8]byte
+	// Outputs are large, and a resumed run has all of them to hash: they go through a small buffer instead of a copy.
+	buffer := make([]byte, 1024)
 	for _, part := range parts {
-		binary.BigEndian.PutUint64(size[:], uint64(len(part)))
-		h.Write(size[:])
-		h.Write([]byte(part))
+		binary.BigEndian.PutUint64(buffer, uint64(len(part)))
+		h.Write(buffer[:8])
+		for len(part) > 0 {
+			n := copy(buffer, part)
+			h.Write(buffer[:n])
+			part = part[n:]
+		}
 	}
 	return hex.EncodeToString(h.Sum(nil))
 }
