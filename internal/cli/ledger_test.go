@@ -48,7 +48,7 @@ func writeLedger(t *testing.T) string {
 		record.LLMAttempt{Turn: 1, Attempt: 2, Leg: "b", FailoverFrom: "a", CircuitState: "Closed", DurationMilliseconds: 340, Charge: charge},
 		record.LLMResponse{Turn: 1, Attempt: 2, Leg: "b", Message: message.Message{Role: message.RoleAssistant, Stop: message.StopEnd, Blocks: []message.Block{
 			{Kind: message.BlockText, Text: "Hello.", Credentials: []message.Credential{{Kind: "signature", Data: []byte("opaque")}}}}}},
-		record.RunEnd{Turn: 1, Reason: "Completed", Message: "Completed in 1 turns on leg b.", Text: "Hello."},
+		record.RunEnd{Turn: 1, Reason: "Completed", Message: "Completed in 1 turn on leg b.", Text: "Hello."},
 	} {
 		data, err := record.Encode(payload, nil)
 		if err != nil {
@@ -78,7 +78,7 @@ const shown = `2026-03-01
 12:00:00    fallback a -> b (TriesSpent, ServerError)
 12:00:00    b (from a) answered in 340ms, 1000 in + 20 out tokens, $0.0015
 12:00:00    says: Hello.
-12:00:00  ended: Completed: Completed in 1 turns on leg b.
+12:00:00  ended: Completed: Completed in 1 turn on leg b.
 12:00:00    answer: Hello.
 
 Completed: 1 turn in 1 epoch; 2 requests, 1 failed; 1 fallback

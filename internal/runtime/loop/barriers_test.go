@@ -55,6 +55,7 @@ func TestATurnWaitsForTheDiskAsOftenAsItMust(t *testing.T) {
 type caller struct {
 	instant
 	calls []string
+	turns int
 }
 
 func (m *caller) Do(ctx context.Context, target provider.Target, p provider.Prepared, try provider.Try) provider.Attempt {
@@ -63,8 +64,10 @@ func (m *caller) Do(ctx context.Context, target provider.Target, p provider.Prep
 		return out
 	}
 	out.Answer.Stop = message.StopCalls
+	m.turns++ // each turn asks for something else: a run that repeats itself is stopped
 	for _, name := range m.calls {
-		out.Answer.Blocks = append(out.Answer.Blocks, message.Block{Kind: message.BlockCall, Call: &message.Call{Name: name, Arguments: []byte(`{}`)}})
+		arguments := fmt.Appendf(nil, `{"count":%d}`, m.turns)
+		out.Answer.Blocks = append(out.Answer.Blocks, message.Block{Kind: message.BlockCall, Call: &message.Call{Name: name, Arguments: arguments}})
 	}
 	return out
 }

@@ -66,7 +66,7 @@ func (s *State) verdict() (end record.RunEnd, ok bool) {
 		return end, true
 	}
 	end.Reason = string(Completed)
-	end.Message = fmt.Sprintf("Completed in %d turns on leg %s.", s.Committed, s.LastLeg)
+	end.Message = fmt.Sprintf("Completed in %s on leg %s.", turns(s.Committed), s.LastLeg)
 	return end, true
 }
 
@@ -118,4 +118,11 @@ func sentence(clause string) string {
 		return ""
 	}
 	return strings.ToUpper(clause[:1]) + clause[1:] + "."
+}
+
+func turns(n int) string {
+	if n == 1 {
+		return "1 turn"
+	}
+	return fmt.Sprintf("%d turns", n)
 }

@@ -1,10 +1,12 @@
 package loop_test
 
 import (
+	"bytes"
 	"context"
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -72,6 +74,18 @@ type closing struct {
 	net.Conn
 	once   sync.Once
 	closed chan<- struct{}
+	// events counts the events that were read; hungry is set when the reader has used up two of them and wants more.
+	events int
+	hungry *atomic.Bool
+}
+
+func (c *closing) Read(p []byte) (int, error) {
+	if c.events >= 2 {
+		c.hungry.Store(true)
+	}
+	n, err := c.Conn.Read(p)
+	c.events += bytes.Count(p[:n], []byte("data: "))
+	return n, err
 }
 
 func (c *closing) Close() error {
@@ -82,7 +96,8 @@ func (c *closing) Close() error {
 func TestAShutdownInTheMiddleOfAnAnswerClosesTheSocketWithinASecond(t *testing.T) {
 	s := newScene(t, `legs: {a: {steps: [{answer: "never the end", cutAfterEvents: 2, cut: Silence}, {answer: "whole"}]}}`, "a")
 	closed := make(chan struct{}, 8)
-	s.conn = func(c net.Conn) net.Conn { return &closing{Conn: c, closed: closed} }
+	var hungry atomic.Bool
+	s.conn = func(c net.Conn) net.Conn { return &closing{Conn: c, closed: closed, hungry: &hungry} }
 	ctx, cancel := context.WithCancelCause(t.Context())
 	ended := make(chan error, 1)
 	var end loop.End
@@ -91,7 +106,7 @@ func TestAShutdownInTheMiddleOfAnAnswerClosesTheSocketWithinASecond(t *testing.T
 		end, err = s.runContext(ctx)
 		ended <- err
 	}()
-	s.until(func() bool { return s.requests("a") == 1 && s.providers.Requests()[0].Status == 200 })
+	s.until(hungry.Load)
 	asked := time.Now()
 	cancel(loop.ErrShutdown)
 	select {
