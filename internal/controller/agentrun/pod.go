@@ -121,7 +121,7 @@ func initContainers(run *v1alpha1.AgentRun, image string) []corev1.Container {
 	}}
 	proxy := proxyEnv(run)
 	for i := range workspace.Setup {
-		containers = append(containers, setupContainer(&workspace.Setup[i], workspaceImage, proxy))
+		containers = append(containers, setupContainer(run, &workspace.Setup[i], workspaceImage, proxy))
 	}
 	sidecar := corev1.Container{
 		Name: containerWorkspace, Image: workspaceImage, WorkingDir: workspacePath,
@@ -145,12 +145,12 @@ func initContainers(run *v1alpha1.AgentRun, image string) []corev1.Container {
 
 // setupContainer runs a step once for the run: our own binary looks for the step's marker on the volume, so the step's
 // command needs no shell and need not be repeatable.
-func setupContainer(step *v1alpha1.SetupStep, workspaceImage string, proxy []corev1.EnvVar) corev1.Container {
+func setupContainer(run *v1alpha1.AgentRun, step *v1alpha1.SetupStep, workspaceImage string, proxy []corev1.EnvVar) corev1.Container {
 	image := step.Image
 	if image == "" {
 		image = workspaceImage
 	}
-	command := []string{toolboxPath, "setup", "--name", step.Name, "--marker", workspacePath + "/.belay/setup/" + step.Name, "--"}
+	command := []string{toolboxPath, "setup", "--name", step.Name, "--marker", setupPath + "/" + step.Name, "--"}
 	command = append(command, step.Command...)
 	command = append(command, step.Args...)
 	return corev1.Container{
@@ -161,6 +161,7 @@ func setupContainer(step *v1alpha1.SetupStep, workspaceImage string, proxy []cor
 		VolumeMounts: []corev1.VolumeMount{
 			{Name: volumeBin, MountPath: binPath, ReadOnly: true},
 			{Name: volumeWorkspace, MountPath: workspacePath, SubPath: subPathWorkspace},
+			{Name: volumeWorkspace, MountPath: setupPath, SubPath: subPathSetup + "/" + string(run.UID)},
 		},
 	}
 }

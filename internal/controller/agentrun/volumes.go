@@ -21,6 +21,7 @@ const (
 	socketDir       = "/belay/run"
 	socketPath      = socketDir + "/toolbox.sock"
 	ledgerPath      = "/belay/ledger"
+	setupPath       = "/belay/setup" // in setup containers only
 	credentialsPath = "/belay/credentials"
 	tokenPath       = "/belay/token"
 	textsPath       = "/belay/texts"
@@ -40,6 +41,9 @@ const (
 
 	subPathLedger    = "ledger"
 	subPathWorkspace = "workspace"
+	// subPathSetup holds the markers of setup steps that have succeeded, in a directory for each run. The workspace does not
+	// see it: its commands could otherwise make a step run again, with the step's secrets, over files that they had planted.
+	subPathSetup = "setup"
 )
 
 const (
