@@ -179,9 +179,6 @@ func (n *Node) Stop() {
 	}
 }
 
-// Name is the node's name.
-func (n *Node) Name() string { return n.cfg.Name }
-
 // RegisterImage adds or replaces an image.
 func (n *Node) RegisterImage(name string, image Image) error {
 	if err := image.validate(name); err != nil {

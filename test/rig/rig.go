@@ -185,9 +185,6 @@ func (r *Rig) Stop() {
 	r.components = nil
 }
 
-// Dir is the directory of the rig's files; its logs are in "logs".
-func (r *Rig) Dir() string { return r.dir }
-
 // Kubeconfig is the path of an administrator's kubeconfig.
 func (r *Rig) Kubeconfig() string { return r.path("kubeconfig") }
 
@@ -222,14 +219,6 @@ func (r *Rig) KubeletTLS(nodeName string) (*tls.Config, error) {
 			return nil
 		},
 	}, nil
-}
-
-// ServingCert issues a certificate for a server on this machine, for instance a
-// webhook's.
-func (r *Rig) ServingCert(dnsNames ...string) (certPEM, keyPEM []byte, err error) {
-	pair, err := r.pki.ca.issue(subject{name: "belay-rig-server", dns: append(dnsNames, "localhost"),
-		ips: []net.IP{net.IPv4(127, 0, 0, 1)}, usage: server})
-	return pair.cert, pair.key, err
 }
 
 func (r *Rig) path(elem ...string) string {

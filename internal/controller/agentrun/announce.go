@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
@@ -67,7 +66,7 @@ func (r *Reconciler) announce(ctx context.Context, run *v1alpha1.AgentRun, statu
 		runsFinished.WithLabelValues(meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionSucceeded).Reason).Inc()
 	}
 	for _, a := range announcements(old, status) {
-		ctrl.LoggerFrom(ctx).Info("Run changed", "AgentRun", klog.KObj(run), "reason", a.reason, "epoch", status.Epoch)
+		ctrl.LoggerFrom(ctx).Info("Run changed", "reason", a.reason, "epoch", status.Epoch)
 		r.events.Eventf(run, nil, a.kind, a.reason, eventAction, "%s", truncate(a.note, maxConditionMessage))
 	}
 }
